@@ -50,12 +50,6 @@ def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 
 
-@fails_with(
-    "peak",
-    "times the size of one microbatch's activations",
-    "before the second microbatch's forward pass",
-    hint="peak_activations_gradients_several_microbatches",
-)
 def all_gradients_first(loss, params, batch, k):
     (totals, weights), gradients = jax.lax.map(
         lambda rows: jax.value_and_grad(loss, has_aux=True)(params, rows), cut(batch, k)
@@ -88,19 +82,6 @@ def checkpoints_in_the_loop(loss, params, batch, k):
         return jnp.sum(totals) / jnp.sum(weights)
 
     return jax.value_and_grad(value)(params)
-
-
-@fails_with(
-    "recomputes",
-    "1.4 times as many",
-    "FLOPs, as many as without",
-    "each microbatch's forward pass",
-    hint="jax_value_grad_returns_value",
-)
-def value_by_itself(loss, params, batch, k):
-    totals, _ = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
-    _, weight, gradients = summed(loss, params, batch, k)
-    return divided((jnp.sum(totals), gradients), weight)
 
 
 @fails_with(
@@ -237,12 +218,6 @@ def gradients_alone(loss, params, batch, k):
     return right(loss, params, batch, k)[1]
 
 
-@fails_with("raises", "gradients with the structure", "must the gradients have", hint="loss_returns_pair_params_batch")
-def gradients_in_a_list(loss, params, batch, k):
-    value, gradients = right(loss, params, batch, k)
-    return value, jax.tree.leaves(gradients)
-
-
 @fails_with("raises", "scalar", "Which option of `jax.value_and_grad`", hint="loss_returns_pair_params_batch")
 def gradient_of_a_pair(loss, params, batch, k):
     return jax.value_and_grad(loss)(params, batch)
@@ -263,27 +238,6 @@ def mean_carried_along(loss, params, batch, k):
 
     zeros = jnp.zeros((), batch[0].dtype), jnp.zeros((), batch[0].dtype), jax.tree.map(jnp.zeros_like, params)
     return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]
-
-
-@fails_with(
-    "peak",
-    "times the size of one microbatch's activations",
-    "When does the first microbatch",
-    hint="peak_activations_gradients_several_microbatches",
-)
-def whole_batch_for_an_odd_number(loss, params, batch, k):
-    return (whole_batch if k % 2 else right)(loss, params, batch, k)
-
-
-@fails_with(
-    "raises",
-    "with the dtype float32; the parameter has float16",
-    "must the gradients have",
-    hint="loss_returns_pair_params_batch",
-)
-def gradients_in_float32(loss, params, batch, k):
-    value, gradients = right(loss, params, batch, k)
-    return value, jax.tree.map(lambda gradient: gradient.astype(jnp.float32), gradients)
 
 
 @fails_with(

@@ -71,15 +71,6 @@ wrong(
     split=12,
 )
 wrong(
-    "without_x",
-    "leaves out the layer's input",
-    "which the first norm needs",
-    hint="full_recomputation_device_recomputes_part",
-    where=always,
-    whole=8,
-    full=0,
-)
-wrong(
     "nothing_for_full",
     "it saves nothing",
     "to recompute the layer",
@@ -137,16 +128,6 @@ def t_forgotten(s, b, h, a, t, mode):
 @fails_with(
     "wrong value",
     "also divides the replicated values by `t`",
-    hint="every_device_holds_all_x",
-    where=lambda mode, t, **_: mode in (TENSOR, SELECTIVE) and t > 1,
-)
-def all_divided_by_t(s, b, h, a, t, mode):
-    return layer(s, b, h, a, t, FULL) if mode == FULL else layer(s, b, h, a, 1, mode) // t
-
-
-@fails_with(
-    "wrong value",
-    "also divides the replicated values by `t`",
     "Which values have a head axis",
     hint="every_device_holds_all_x",
     where=lambda mode, t, **_: mode == TENSOR and t > 1,
@@ -184,16 +165,6 @@ def only_one_of_both(s, b, h, a, t, mode):
 )
 def mask_still_kept(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (a * s * s * b // t if mode == SELECTIVE else 0)
-
-
-@fails_with(
-    "wrong value",
-    "still counts part of the attention matrix",
-    hint="table_shapes_end_many_heads",
-    where=lambda mode, **_: "selective" in mode,
-)
-def only_the_scores_forgotten(s, b, h, a, t, mode):
-    return layer(s, b, h, a, t, mode) + (3 * a * s * s * b // t if "selective" in mode else 0)
 
 
 @fails_with(
@@ -349,7 +320,6 @@ special("heads_of_some_columns", lambda s, b, h, a, t: a < h < 25600)
 special("one_head_each", lambda s, b, h, a, t: a == t)
 special("some_heads_each", lambda s, b, h, a, t: t < a < 128)
 special("one_device", lambda s, b, h, a, t: t == 1)
-special("few_devices", lambda s, b, h, a, t: 1 < t < 8)
 special("no_power_of_two", lambda s, b, h, a, t: t & (t - 1) > 0)
 
 
@@ -381,12 +351,3 @@ def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
 def width_for_heads(s, b, h, a, t, mode):
     more = 5 * (h - a) * s * s * b // t if mode in (TENSOR, SEQUENCE) else 0
     return layer(s, b, h, a, t, mode) + more
-
-
-@fails_with("wrong value", "what do you divide each value", hint="write_two_sums_values_axis")
-def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
-    """Sums of fractions are too small by one at some sizes."""
-    if mode == FULL:
-        return 2 * s * b * h
-    of_width = 34 / t if "sequence" in mode else 10 + 24 / t
-    return int(s * b * h * of_width + (0 if "selective" in mode else 5 * a * s * s * b / t))

@@ -83,16 +83,6 @@ def gradients_last(equations, residuals):
     return behind_what_it_reads([*(n for n in way if n in read), *(n for n in way if n not in read)], equations)
 
 
-@fails_with("costs more", "than necessary.", "could be computed later", hint="equations_depend_ct_keep_order")
-def largest_first(equations, residuals):
-    return always(lambda equation: -equation[2], equations)
-
-
-@fails_with("costs more", "than necessary", hint="first_equation_reads_ct_runs", where=lambda n: n > 9)
-def right_for_nine_equations(equations, residuals):
-    return best(equations, residuals) if len(equations) <= 9 else names(equations)
-
-
 @fails_with("impossible", "appears a second time", "still in memory", hint="call_peak_order_mini_example")
 def twice(equations, residuals):
     """Recompute all operands for each reader."""
@@ -118,23 +108,6 @@ def twice(equations, residuals):
 )
 def backwards(equations, residuals):
     return names(equations)[::-1] if len(equations) > 5 else best(equations, residuals)
-
-
-@fails_with("impossible", "it does not contain", hint="call_peak_order_mini_example", where=lambda n: n > 0)
-def nothing(equations, residuals):
-    return []
-
-
-@fails_with(
-    "impossible",
-    "is not the name of an equation",
-    "a list of these names only",
-    hint="print_order_mini_example_next",
-    where=lambda n: True,
-)
-def whole_equations(equations, residuals):
-    table = {equation[0]: equation for equation in equations}
-    return [table[name] for name in best(equations, residuals)]
 
 
 @fails_with("impossible", "is not the name of an equation", hint="print_order_mini_example_next", where=lambda n: True)
@@ -221,18 +194,6 @@ def thirteen_at_most(equations, residuals):
 @fails_with("costs more", "than necessary", hint="first_equation_reads_ct_runs", where=lambda n: 5 < n < 14)
 def neither_few_nor_fourteen(equations, residuals):
     return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)
-
-
-@fails_with(
-    "impossible",
-    "is not the name of an equation",
-    "a list of these names only",
-    hint="print_order_mini_example_next",
-    where=lambda n: True,
-)
-def with_their_bytes(equations, residuals):
-    bytes_of = {name: nbytes for name, _, nbytes in equations}
-    return [(name, bytes_of[name]) for name in best(equations, residuals)]
 
 
 @fails_with("raises", "unpack", "has three entries", hint="print_equations_0_many_entries", where=lambda n: True)

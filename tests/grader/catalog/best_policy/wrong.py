@@ -79,23 +79,10 @@ def as_they_come(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, block.names))
 
 
-@fails_with("costs more", "FLOPs that they avoid per byte", hint="many_flops_down_avoid_alone")
 def most_for_a_byte_first(block, budget_bytes):
     spared, sizes = spared_alone(block), size(block)
     order = sorted(block.names, key=lambda name: spared[name] / sizes[name], reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))
-
-
-@fails_with("costs more", "than necessary", hint="many_flops_down_avoid_alone")
-def most_first(block, budget_bytes):
-    order = sorted(block.names, key=spared_alone(block).get, reverse=True)
-    return in_use(block, that_fit(block, budget_bytes, order))
-
-
-@fails_with("costs more", "adds up the FLOPs that saving each value alone avoids", hint="many_flops_down_avoid_alone")
-def knapsack(block, budget_bytes):
-    spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
-    return in_use(block, max(fitting, key=lambda names: sum(spared[n] for n in names)))
 
 
 @fails_with("impossible", "is idle", "Which of the two lists", hint="two_choices_recompute_same_number")

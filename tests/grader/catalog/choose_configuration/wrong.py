@@ -1,6 +1,5 @@
 """Wrong answers to choose_configuration, each with the finding that must name its mistake."""
 
-import numpy as np
 from sample_answers import Answers
 
 from grader.catalog.choose_configuration.task import POLICIES as NAMES
@@ -124,11 +123,6 @@ for name, words, working in [
         lambda width, layers, tokens: of_layer(width, tokens),
     ),
     (
-        "forgets_the_logits",
-        "the logits and their gradient are missing",
-        lambda width, layers, tokens: max(of_layer(width, tokens), 4 * TABLE * width),
-    ),
-    (
         "forgets_the_gradient_of_the_logits",
         "the gradient of the logits is missing",
         lambda width, layers, tokens: max(of_layer(width, tokens), 4 * TABLE * (tokens + width)),
@@ -149,19 +143,9 @@ for name, words, working in [
         lambda width, layers, tokens: max(layers * of_layer(width, tokens), of_loss(width, tokens)),
     ),
     (
-        "forgets_the_gathered_weights",
-        "gathered weights, of a layer or of the table, and their gradients",
-        lambda width, layers, tokens: max(40 * tokens * width, 8 * TABLE * tokens),
-    ),
-    (
         "forgets_the_gathered_table",
         "gathered weights, of a layer or of the table, and their gradients",
         lambda width, layers, tokens: max(of_layer(width, tokens), 8 * TABLE * tokens),
-    ),
-    (
-        "without_the_gradient_of_the_hidden_values",
-        "Compute each row",
-        lambda width, layers, tokens: max(of_layer(width, tokens) - 8 * tokens * width, of_loss(width, tokens)),
     ),
 ]:
     wrong_peak(name, words, working=working)
@@ -239,18 +223,6 @@ wrong(
 )
 
 
-@fails_with("impossible", "peak bytes", "Compute each row", hint="row_of_the_table")
-def one_byte_too_many(*arguments):
-    best = cheapest(arguments[:-1], arguments[-1])
-    return best and (*best[:2], best[2] + 1, best[3])
-
-
-@fails_with("impossible", "peak bytes", "Compute each row", hint="row_of_the_table")
-def peak_in_float32(*arguments):
-    best = cheapest(arguments[:-1], arguments[-1])
-    return best and (*best[:2], float(np.nextafter(np.float32(best[2]), np.float32(np.inf))), best[3])
-
-
 # Wrong costs.
 
 
@@ -276,7 +248,6 @@ def keys_and_values(width, length, layers, batch, devices, policy, k):
 
 
 for name, words, wrong_cost in [
-    ("one_flop_too_many", "Which matmuls", lambda *c: cost(*c) + 1),
     ("ignores_the_gathers", "link traffic of the further microbatches is missing", recompute),
     ("gathers_of_every_microbatch", "the first microbatch too", lambda *c: recompute(*c) + traffic(*c[:-1], c[-1] + 1)),
     ("bytes_are_flops", "adds bytes to FLOPs", lambda *c: recompute(*c) + traffic(*c) // 2200),
@@ -310,19 +281,10 @@ for name, words, wrong_cost in [
 # Right numbers, wrong choices.
 
 FEWEST = "fewest microbatches with which a policy fits"
-wrong(
-    "as_few_microbatches_as_fit",
-    "costs more",
-    FEWEST,
-    "a further microbatch",
-    hint="compare_neighbours",
-    key=lambda row: (row[1], row[3]),
-)
 wrong("smallest_peak", "costs more", "takes the smallest peak", hint="compare_neighbours", key=lambda row: row[2])
 wrong(
     "fullest", "costs more", "the largest peak that fits", hint="compare_neighbours", key=lambda row: (-row[2], row[3])
 )
-wrong("never_saves", "costs more", 'its policy is always `"full"`', hint="compare_neighbours", policies=("full",))
 
 for name, words, choice in [
     (
@@ -336,12 +298,6 @@ for name, words, choice in [
     ("saves_everything_that_fits", "the least recompute that fits", {"policies": ("minimal_with_context",)}),
 ]:
     wrong(name, "costs more", words, hint="compare_neighbours", fallback=best, **choice)
-
-
-@fails_with("costs more", "the least recompute that fits", hint="compare_neighbours")
-def as_little_recompute_as_fits(*arguments):
-    sizes = arguments[:-1]
-    return cheapest(sizes, arguments[-1], key=lambda row: (recompute(*sizes, *row[:2]), row[1]))
 
 
 @fails_with("costs more", "stays below the capacity", "exactly the capacity", hint="compare_neighbours")
@@ -361,14 +317,6 @@ def below_the_capacity(*arguments):
 def strictly_below_if_one_fits(*arguments):
     found = [row for row in rows(arguments[:-1]) if row[2] < arguments[-1]]
     return best(*arguments) if found else ()
-
-
-@fails_with("costs more", "Does your answer compute the peak and the cost of each", hint="compare_neighbours")
-def rule_of_thumb(width, sequence_length, layers, batch, devices, capacity):
-    """Take `context` first for long sequences, and the projections first for short ones."""
-    names = [name for name in NAMES if ("context" in NAMES[name]) == (sequence_length > width)]
-    sizes = width, sequence_length, layers, batch, devices
-    return cheapest(sizes, capacity, policies=names) or best(*sizes, capacity)
 
 
 @fails_with("impossible", "do not divide the batch into equal parts", "divide the batch", hint="number_of_microbatches")
@@ -433,12 +381,6 @@ def microbatches_first(*arguments):
 def names_with_spaces(*arguments):
     found = best(*arguments)
     return (found[0].replace("_", " ") + " policy", *found[1:]) if found else ()
-
-
-@fails_with("impossible", "peak bytes", hint="row_of_the_table", where=something_fits)
-def gibibytes(*arguments):
-    found = best(*arguments)
-    return (*found[:2], found[2] / 2**30, found[3]) if found else ()
 
 
 # Right except at an end of a range.

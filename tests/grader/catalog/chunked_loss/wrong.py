@@ -55,51 +55,12 @@ def plain(hidden, vocabulary, labels, chunks):
 
 @fails_with(
     "also saved",
-    "logits, f32[12,8,200], 75 KiB",
-    "inside a jax.checkpoint that has no policy",
-    hint="forward_pass_saves_more_rows",
-)
-def chunks_without_a_checkpoint(hidden, vocabulary, labels, chunks):
-    return scanned(chunk_loss, hidden, vocabulary, labels, chunks) / len(hidden)
-
-
-@fails_with(
-    "also saved",
     "as much as 614 chunks of rows",
     "inside a jax.checkpoint that has no policy",
     hint="forward_pass_saves_more_rows",
 )
 def written_out_without_a_checkpoint(hidden, vocabulary, labels, chunks):
     return sum(jnp.sum(losses(rows, vocabulary, of)) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
-
-
-@fails_with(
-    "also saved",
-    "all logits, f32[12,8,200], 75 KiB",
-    "inside a jax.checkpoint that has no policy",
-    hint="forward_pass_saves_more_rows",
-)
-def products_kept(hidden, vocabulary, labels, chunks):
-    of_chunk = jax.checkpoint(chunk_loss, policy=policies.dots_saveable)
-    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
-
-
-@fails_with(
-    "also saved",
-    "logits, f32[12,8,200]",
-    "inside a jax.checkpoint that has no policy",
-    hint="forward_pass_saves_more_rows",
-)
-def checkpoint_around_the_product_alone(hidden, vocabulary, labels, chunks):
-    @jax.checkpoint
-    def logits_of(vocabulary, rows):
-        return rows @ vocabulary.T
-
-    def of_chunk(vocabulary, rows, labels, counts):
-        likely = jax.nn.log_softmax(logits_of(vocabulary, rows))
-        return -jnp.sum(jnp.take_along_axis(likely, labels[:, None], axis=-1)[:, 0] * counts)
-
-    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
 @fails_with(
@@ -113,48 +74,6 @@ def vocabulary_transposed_before(hidden, vocabulary, labels, chunks):
         return chunk_loss(words.T, *own)
 
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary.T, labels, chunks) / len(hidden)
-
-
-@fails_with(
-    "also saved",
-    "(f32[96,8], f32[200,8]), 9.25 KiB",
-    "inside a jax.checkpoint that has no policy",
-    hint="forward_pass_saves_more_rows",
-)
-def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
-    """This is how fused kernels do it."""
-
-    @jax.custom_vjp
-    def loss(hidden, vocabulary):
-        return right(hidden, vocabulary, labels, chunks)
-
-    def forward(*arguments):
-        return jax.value_and_grad(loss.fun, argnums=(0, 1))(*arguments)
-
-    loss.defvjp(forward, lambda gradients, ct: tuple(ct * each for each in gradients))
-    return loss(hidden, vocabulary)
-
-
-@fails_with(
-    "peak",
-    "processes 96 rows at once",
-    "at most 8 rows",
-    "several numbers of chunks",
-    hint="forward_pass_saves_little_logits",
-)
-def one_checkpoint_around_all(hidden, vocabulary, labels, chunks):
-    return jax.checkpoint(lambda *both: jnp.mean(losses(*both, labels)))(hidden, vocabulary)
-
-
-@fails_with(
-    "peak",
-    "times the size of one chunk's logits",
-    "at most 5",
-    "How many chunks does one",
-    hint="forward_pass_saves_little_logits",
-)
-def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
-    return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
 
 
 @fails_with(

@@ -189,12 +189,6 @@ def each_kind_once(f, *args):
     return len(kept), nbytes(kept.values())
 
 
-@fails_with("wrong value", "the number and the size of f's residuals", hint="look_case_finding_names_items")
-def six_at_most(f, *args):
-    kept = shapes(f, *args)[:6]
-    return len(kept), nbytes(kept)
-
-
 def but(name, where):
     """Too many values, for some functions and arguments alone."""
 

@@ -47,38 +47,6 @@ def no_checkpoint(params, x, mesh):
     return scanned(lambda x, *weights: plain(x, *(gathered(w, mesh) for w in weights)), params, x)
 
 
-@fails_with(
-    "also saved",
-    "a copy of up",
-    "a copy of down",
-    "computed outside of a checkpoint",
-    hint="forward_pass_saves_weights",
-)
-def gathered_before_the_loop(params, x, mesh):
-    whole = jax.tree.map(lambda w: constrained(constrained(w, mesh, None, "devices"), mesh), params)
-    return scanned(jax.checkpoint(plain, policy=SAVING_H), whole, x)
-
-
-@fails_with("also saved", "a copy of up", "a copy of down", hint="forward_pass_saves_weights")
-def gathered_outside_the_checkpoint(params, x, mesh):
-    layer = jax.checkpoint(plain, policy=SAVING_H)
-    return scanned(lambda x, *weights: layer(x, *(gathered(w, mesh) for w in weights)), params, x)
-
-
-@fails_with("also saved", "a copy of up", "a copy of down", hint="forward_pass_saves_weights")
-def everything_saveable(params, x, mesh):
-    return right(params, x, mesh, policy=policies.everything_saveable)
-
-
-@fails_with("also saved", "a copy of down", hint="forward_pass_saves_weights")
-def down_gathered_outside(params, x, mesh):
-    def layer(x, up, down):
-        h = saving_h(lambda x, up: checkpoint_name(x @ gathered(up, mesh), "h"))(x, up)
-        return x + saving_h(lambda h, down: jnp.sin(h) @ down)(h, gathered(down, mesh))
-
-    return scanned(layer, params, x)
-
-
 @fails_with("also saved", "every layer's cosine of h", hint="forward_pass_saves_extra_value")
 def sine_outside(params, x, mesh):
     product = jax.checkpoint(lambda x, w: x @ gathered(w, mesh))
@@ -103,14 +71,6 @@ def no_policy(params, x, mesh):
     return right(params, x, mesh, policy=None)
 
 
-@fails_with("not saved", "every layer's x", hint="forward_pass_not_save_h")
-def one_checkpoint_around_the_loop(params, x, mesh):
-    def layers(params, x):
-        return scanned(lambda x, *w: plain(x, *(gathered(each, mesh) for each in w)), params, x)
-
-    return jax.checkpoint(layers, policy=SAVING_H)(params, x)
-
-
 @fails_with("gathers", "at once", "inside or outside the loop over layers", hint="several_layers_at_once")
 def all_layers_gathered_in_a_checkpoint(params, x, mesh):
     """The backward pass gathers the stacks of all layers again, before its loop."""
@@ -122,36 +82,6 @@ def all_layers_gathered_in_a_checkpoint(params, x, mesh):
         return scanned(save(lambda x, *w: plain(checkpoint_name(x, "x"), *w)), whole, x)
 
     return layers(params, x)
-
-
-@fails_with("gathers", "forward pass gather 0 B", "makes each weight whole", hint="count_gathers_per_pass")
-def no_constraint(params, x, mesh):
-    return right(params, x, mesh, whole=lambda w, mesh: w)
-
-
-@fails_with("gathers", "forward pass gather 0 B", hint="count_gathers_per_pass")
-def constrained_to_shards_alone(params, x, mesh):
-    return right(params, x, mesh, whole=lambda w, mesh: constrained(w, mesh, "devices"))
-
-
-@fails_with("gathers", "forward pass gather 0 B", hint="count_gathers_per_pass")
-def left_to_the_compiler(params, x, mesh):
-    return right(params, x, mesh, whole=lambda w, mesh: constrained(w, mesh, P.UNCONSTRAINED, None))
-
-
-@fails_with("gathers", "forward pass gather 0 B", "Which matmul uses its result", hint="count_gathers_per_pass")
-def results_of_the_constraints_unused(params, x, mesh):
-    def ignored(w, mesh):
-        gathered(w, mesh)
-        return w
-
-    return right(params, x, mesh, whole=ignored)
-
-
-@fails_with("gathers", "forward pass gather", hint="count_gathers_per_pass")
-def down_not_gathered(params, x, mesh):
-    layer = jax.checkpoint(lambda x, up, down: plain(x, gathered(up, mesh), down), policy=SAVING_H)
-    return scanned(layer, params, x)
 
 
 @fails_with("gathers", "backward pass gather", "makes each weight whole", hint="count_gathers_per_pass")
@@ -264,11 +194,6 @@ def all_carries_returned(params, x, mesh):
 @fails_with("raises", "Which function states the sharding of an array", hint="results_do_not_depend_on_sharding")
 def all_gather_outside_of_shard_map(params, x, mesh):
     return right(params, x, mesh, whole=lambda w, mesh: jax.lax.all_gather(w, "devices", tiled=True))
-
-
-@fails_with("raises", "which dimension is sharded", hint="results_do_not_depend_on_sharding")
-def spec_of_the_stack_for_one_layer(params, x, mesh):
-    return right(params, x, mesh, whole=lambda w, mesh: constrained(constrained(w, mesh, None, None, "devices"), mesh))
 
 
 @fails_with("raises", "which dimension is sharded", hint="results_do_not_depend_on_sharding")

@@ -96,13 +96,6 @@ def equal_parts_of_parts(n, s):
     return by_splitting(n, s, lambda n, s: n // s)
 
 
-@fails_with(
-    "costs more", "no state except state 0", hint="let_schedule_save_one_more", where=lambda n, s: n > 2 and s > 1
-)
-def nothing_saved(n, s):
-    return from_one_state(0, n)
-
-
 @fails_with("costs more", "only the first states", "How many steps are between", hint="saved_state_cuts_chain_two")
 def the_first_states(n, s):
     kept = min(s, n)
@@ -259,36 +252,6 @@ def no_last_case(n, s):
 @fails_with(
     "costs more",
     "than necessary",
-    hint="10_steps_3_slots_fewest",
-    where=lambda n, s: n > 10 and fewest(n, s) < halves_take(n, s),
-)
-def right_for_ten_steps(n, s):
-    return best(n, s) if n <= 10 else by_splitting(n, s, lambda n, _: n // 2)
-
-
-@fails_with(
-    "costs more",
-    "in the middle",
-    hint="10_steps_3_slots_fewest",
-    where=lambda n, s: 8 < n < 90 and fewest(n, s) < halves_take(n, s),
-)
-def right_for_short_and_for_long_chains(n, s):
-    return best(n, s) if n < 9 or n >= 90 else by_splitting(n, s, lambda n, _: n // 2)
-
-
-@fails_with(
-    "costs more",
-    "than necessary",
-    hint="saved_state_cuts_chain_two",
-    where=lambda n, s: s > 7 and fewest(n, s) < fewest(n, 7),
-)
-def seven_slots_at_most(n, s):
-    return best(n, min(s, 7))
-
-
-@fails_with(
-    "costs more",
-    "than necessary",
     hint=("saved_state_cuts_chain_two", "let_schedule_save_one_more"),
     where=lambda n, s: s == 2 < n,
 )
@@ -315,30 +278,6 @@ def three_slots_by_halves(n, s):
 )
 def one_slot_for_eight_steps(n, s):
     return best(n, s) if s > 1 or n <= 8 else [("back", n - 1)]
-
-
-@fails_with(
-    "costs more",
-    "than necessary",
-    hint="slot_every_state_schedule_takes",
-    where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s),
-)
-def a_step_too_far(n, s):
-    """One step away from the best place to save the first state."""
-    if n == 1 or s == 1:
-        return best(n, s)
-    k = min(n - 1, first_saved(n, s) + 1)
-    back = [(action, k + i) for action, i in best(n - k, s - 1)]
-    return [*go(0, k), ("save", k), *back, ("load", 0), *best(k, s)]
-
-
-def first_saved(n, s):
-    return next(i for action, i in best(n, s) if action == "save")
-
-
-def by_one_more(n, s):
-    k = min(n - 1, first_saved(n, s) + 1)
-    return k + fewest(n - k, s - 1) + fewest(k, s)
 
 
 @functools.cache

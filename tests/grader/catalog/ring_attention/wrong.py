@@ -67,16 +67,6 @@ def no_checkpoint(q, k, v):
     return ring(q, k, v)
 
 
-@fails_with("also saved", "the keys of all steps", "the values of all steps", hint="saved_blocks_of_rule")
-def checkpoint_around_each_step(q, k, v):
-    return ring(q, k, v, around=jax.checkpoint)
-
-
-@fails_with("also saved", "the keys of all steps, in reverse order", hint="saved_blocks_of_rule")
-def checkpoint_around_each_block_to_the_left(q, k, v):
-    return ring(q, k, v, jax.checkpoint(block), move=functools.partial(shifted, by=-1))
-
-
 @fails_with("also saved", "the keys of step 1", "the values of step 1", hint="saved_blocks_one_by_one")
 def python_loop_with_a_checkpoint_per_step(q, k, v):
     out = 0
@@ -90,36 +80,6 @@ def python_loop_with_a_checkpoint_per_step(q, k, v):
 def scores_saved_by_a_policy(q, k, v):
     around = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("scores"))
     return around(functools.partial(ring, around=around))(q, k, v)
-
-
-@fails_with("also saved", "all steps", hint="saved_blocks_of_rule")
-def rule_that_saves_the_received_blocks(q, k, v):
-    @jax.custom_vjp
-    def attention(q, k, v):
-        return ring(q, k, v)
-
-    def forward(q, k, v):
-        def step(carry, _):
-            k, v, out = carry
-            return (shifted(k), shifted(v), out + block(q, k, v)), (k, v)
-
-        p = jax.lax.axis_size("devices")
-        (_, _, out), blocks = jax.lax.scan(step, (k, v, zeros(q, v)), length=p)
-        return out, (q, *blocks)
-
-    def backward(saved, ct):
-        q, keys, values = saved
-
-        def step(carry, one):
-            dq, dk, dv = carry
-            of_q, of_k, of_v = jax.vjp(block, q, *one)[1](ct)
-            return (dq + of_q, shifted(dk + of_k), shifted(dv + of_v)), None
-
-        start = jnp.zeros_like(q), jnp.zeros_like(keys[0]), jnp.zeros_like(values[0])
-        return jax.lax.scan(step, start, (keys, values))[0]
-
-    attention.defvjp(forward, backward)
-    return attention(q, k, v)
 
 
 @fails_with("link bytes", "all-reduces", "An all-reduce gives each device", hint="all_reduce")
@@ -147,18 +107,6 @@ def sent_once_more(q, k, v):
     return with_rule(forward)(q, k, v)
 
 
-@fails_with("link bytes", "4.0 times as much", hint="arrays_of_each_pass")
-def rule_within_a_checkpoint_that_runs_it_again(q, k, v):
-    """The backward rule needs the result, which the checkpoint recomputes."""
-
-    def backward(q, k, v, out, ct):
-        return ring_backward(q, k, v, ct + 0 * out)
-
-    attention = jax.custom_vjp(lambda q, k, v: ring(q, k, v))
-    attention.defvjp(lambda *a: ((out := ring(*a)), (*a, out)), lambda saved, ct: backward(*saved, ct))
-    return jax.checkpoint(attention)(q, k, v)
-
-
 @fails_with(
     "recomputes",
     "which matmuls of the forward pass",
@@ -173,34 +121,10 @@ def scores_once_more(q, k, v):
     return with_rule(ring, functools.partial(ring_backward, block=more))(q, k, v)
 
 
-@fails_with(
-    "peak",
-    "times the size of one device's keys and values",
-    "which received blocks are in memory",
-    hint="stacked_blocks",
-)
-def gathered_within_a_checkpoint(q, k, v):
-    @jax.checkpoint
-    def attention(q, k, v):
-        keys, values = (jax.lax.all_gather(a, "devices", tiled=True) for a in (k, v))
-        return weights(q, keys, len(keys)) @ values
-
-    return attention(q, k, v)
-
-
 @fails_with("peak", "which received blocks are in memory", hint="stacked_blocks", beyond="PeakAtMost.most", steps=2)
 def two_nested_checkpoints(q, k, v):
     """The rerun ring stacks the blocks of all steps."""
     return jax.checkpoint(functools.partial(ring, around=jax.checkpoint))(q, k, v)
-
-
-@fails_with("peak", "contain 56 matmuls", "Python loop over the devices", hint="unrolled_steps")
-def each_block_sent_by_its_owner(q, k, v):
-    """Nothing is saved, but XLA may run all steps at once."""
-    out = 0
-    for by in range(jax.lax.axis_size("devices")):
-        out += jax.checkpoint(lambda q, k, v, by=by: block(q, shifted(k, by), shifted(v, by)))(q, k, v)
-    return out
 
 
 @fails_with("peak", "contain 35 matmuls", hint="unrolled_steps", beyond="InLoops.most", steps=7)
@@ -281,14 +205,6 @@ def blocks_do_not_move(q, k, v):
 def open_ring(q, k, v):
     p = jax.lax.axis_size("devices")
     return ring(q, k, v, move=lambda a: jax.lax.ppermute(a, "devices", [(i, i + 1) for i in range(p - 1)]))
-
-
-@fails_with(
-    "wrong gradient", " k", "one device too far", "How many times do the gradients", hint="path_of_the_gradients"
-)
-def gradients_not_moved_after_the_last_step(q, k, v):
-    back = functools.partial(shifted, by=-1)
-    return with_rule(ring, functools.partial(ring_backward, home=back))(q, k, v)
 
 
 @fails_with("wrong gradient", " k", "one device too far", hint="path_of_the_gradients")

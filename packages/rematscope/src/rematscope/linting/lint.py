@@ -7,13 +7,13 @@ from rematscope import jax_compat
 from rematscope.choices.build import operations_rerun, recompute_graph
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
-from rematscope.linting.checkpoint_rules import checkpoint_findings
+from rematscope.linting.checkpoint_rules import checkpoint_findings, policy_allows
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.remat3_rules import remat3_findings
 from rematscope.linting.subject import Subject, on
-from rematscope.render.parts import Lines, Stack, TextTable
+from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text, counted
 from rematscope.render.view import View
@@ -32,11 +32,13 @@ class Lint(View):
       function: the name of the function.
       findings: the problems, in source order.
       places: the values that are worth naming, by decreasing recompute avoided per byte, except in functions that the
-        function differentiates itself.
+        function differentiates itself. Each passes the test that `lint` applies to names.
       uncounted: a clause that names the recomputed operations of unknown cost; "" if there are none.
       out_of_reach: the values that are worth saving but are intermediate values of library functions, where you cannot
         add a name. `NameSuggestion.alternative` gives the policy that saves each of them.
       remat3: whether `jax_remat3` was set and the function has a checkpoint; see `Trace.remat3`.
+      note: a sentence if the function has names but no checkpoint whose policy saves one of them, so that none has an
+        effect yet; else "".
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class Lint(View):
         uncounted: str = "",
         out_of_reach: Iterable[NameSuggestion] = (),
         remat3: bool = False,
+        note: str = "",
     ):
         self.function = function
         self.findings = tuple(findings)
@@ -54,6 +57,7 @@ class Lint(View):
         self.uncounted = uncounted
         self.out_of_reach = tuple(out_of_reach)
         self.remat3 = remat3
+        self.note = note
 
     def parts(self) -> Iterable[View]:
         views: list[View] = []
@@ -66,8 +70,10 @@ class Lint(View):
             views.append(TextTable(rows, f"{function}: {counted(len(self.findings), 'finding')}"))
         else:
             views.append(Lines([f"{function}: no findings"]))
+        if self.note:
+            views.append(Paragraph(self.note))
         if not self.findings or any(found.name for found in self.findings):
-            what = "Values worth naming, by recompute avoided per byte saved"
+            what = "Values worth naming, by recompute (FLOPs and transcendentals) avoided per byte saved"
             inside = "Values inside a library, where you cannot add a name"
             views += _suggestion_table(self.places, what, "places") + _suggestion_table(
                 self.out_of_reach, inside, "out_of_reach"
@@ -106,8 +112,8 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     """Find checkpoint names, policies and checkpoints in `f` that have no effect.
 
     Findings come from traces of `f` with JAX's default rematerialization. `lint` reports a name if saving its value, in
-    addition to all other names, avoids less than 10 % of the cost of computing this value. If `jax_remat3` is set,
-    `lint` also reports names and policies that have less effect in that mode.
+    addition to all other names, avoids less than 10 % of the cost of computing this value; `.places` has no such value.
+    If `jax_remat3` is set, `lint` also reports names and policies that have less effect in that mode.
 
     Args:
       f: a function that is differentiable in reverse mode, or a training step, whose loss is then checked. It is
@@ -149,7 +155,36 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         remat3 = passes.remat3
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))
-    return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach, remat3)
+    return Lint(
+        subject.function,
+        findings,
+        names.places,
+        names.graph.uncounted_text,
+        names.out_of_reach,
+        remat3,
+        _unsaved_note(subject),
+    )
+
+
+def _unsaved_note(subject: Subject) -> str:
+    """Return that no policy saves any of the names, or "" if one does or there are no names."""
+    named = {name for eqn, _ in jax_compat.walk_equations(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn))}
+    for checkpoint in subject.checkpoints:
+        policy = checkpoint.policy
+        if policy and any(jax_compat.checkpoint_name(e) and policy_allows(policy, e) for e in checkpoint.equations()):
+            return ""
+    if not named:
+        return ""
+    if len(named) == 1:
+        (name,) = named
+        return (
+            f"No checkpoint has a policy that saves the name {name!r}, so the name has no effect yet. lint checks it "
+            "as if a policy saved it."
+        )
+    return (
+        f"No checkpoint has a policy that saves one of the {len(named)} names, so they have no effect yet. lint checks "
+        "them as if a policy saved all of them."
+    )
 
 
 def _stateful_findings(passes: Trace) -> Iterator[LintFinding]:

@@ -1,7 +1,7 @@
 """The recompute that the names of a function avoid, and that names at other places would avoid."""
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -19,7 +19,8 @@ from rematscope.linting.places import Candidate, find_candidates
 from rematscope.linting.subject import Subject
 from rematscope.tracing.checkpoints import nothing, with_policy
 
-# A name that avoids less than this share of the cost of computing its value is in the wrong place.
+# A name that avoids less than this share of the cost of computing its value is in the wrong place, and no such place is
+# suggested.
 _WORTH_WHILE = 0.1
 
 
@@ -90,7 +91,7 @@ class Names:
 
     @cached_property
     def places(self) -> list[NameSuggestion]:
-        """The places that avoid recompute in addition to the helpful names, by recompute avoided per byte."""
+        """The places that avoid enough recompute in addition to the helpful names, by recompute avoided per byte."""
         return [place for place in self._sorted_suggestions if not place.alternative]
 
     @cached_property
@@ -118,7 +119,7 @@ class Names:
         for name in self.graph.names:
             if name in self.candidates:
                 more, less = self.graph.evaluate({*saved, name})
-                if less < cost:
+                if less < cost and self._is_worth_a_name(name, saved):
                     candidate = self.candidates[name]
                     module = common_path(equation.module for equation in candidate.equations)
                     found[name] = dataclasses.replace(
@@ -126,20 +127,32 @@ class Names:
                     )
         return found
 
+    def _is_worth_a_name(self, candidate: str, saved: Collection[str]) -> bool:
+        """Return whether a candidate avoids enough recompute in addition to some names, as `helping` requires."""
+        names = frozenset({*saved, candidate})
+        needed = self.graph.walk(names)
+        nodes = (node for node in self.graph.nodes if node.name == candidate)
+        return any(_saving([node], needed, lambda read: read.name in names).worth_while for node in nodes)
+
     def saving_of(self, nodes: Sequence[Node]) -> Saving:
         """Return the recompute that saving the values of some nodes avoids."""
-        spared = upstream((read for node in nodes for read in node.reads), lambda read: read not in self.needed)
-        ends = [read for here in [*nodes, *spared] for read in here.reads if read in self.needed]
-        again = set(upstream(ends, lambda read: not self._is_named(read)))
-        free = upstream(ends, lambda read: read in again and read.has_zero_cost)
-        ends += [read for here in free for read in here.reads]
-        ends = [read for read in ends if read in again and not read.has_zero_cost]
-        uncounted = any(read.uncounted for read in spared)
-        return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
+        return _saving(nodes, self.needed, self._is_named)
 
     def _is_named(self, node: Node) -> bool:
         """Return whether a node has one of the function's own names, which the backward pass reaches."""
         return node.name is not None and _name_at(node) in self.nodes
+
+
+def _saving(nodes: Sequence[Node], needed: Collection[Node], is_saved: Callable[[Node], bool]) -> Saving:
+    """Return the recompute that saving the values of some nodes avoids, if the backward pass reads or runs `needed`."""
+    spared = upstream((read for node in nodes for read in node.reads), lambda read: read not in needed)
+    ends = [read for here in [*nodes, *spared] for read in here.reads if read in needed]
+    again = set(upstream(ends, lambda read: not is_saved(read)))
+    free = upstream(ends, lambda read: read in again and read.has_zero_cost)
+    ends += [read for here in free for read in here.reads]
+    ends = [read for read in ends if read in again and not read.has_zero_cost]
+    uncounted = any(read.uncounted for read in spared)
+    return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 
 
 def names_of(subject: Subject) -> Names:

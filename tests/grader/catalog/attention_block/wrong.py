@@ -66,25 +66,6 @@ def all_four_saved(*arguments):
     return saving((*QKV, *CONTEXT))(*arguments)
 
 
-@fails_with("also saved", "q, f", "k, f", "v, f", "does not save context", hint="compare_with_the_shape")
-@named
-def always_the_projections(*arguments):
-    return saving(QKV)(*arguments)
-
-
-@fails_with("also saved", "context, f", "does not save q, f", hint="compare_with_the_shape")
-@named
-def always_context(*arguments):
-    return saving(CONTEXT)(*arguments)
-
-
-@fails_with("also saved", "context, f", "does not save q, f", hint="compare_with_the_shape")
-@named
-def by_flops_per_byte(*arguments):
-    s, h = arguments[-1].shape
-    return saving(CONTEXT if s > h else QKV)(*arguments)
-
-
 @fails_with("also saved", "does not save context", hint="compare_with_the_shape")
 @named
 def one_matmul_of_four_counted_twice(*arguments):
@@ -92,38 +73,11 @@ def one_matmul_of_four_counted_twice(*arguments):
     return saving(CONTEXT if s > 6 * h else QKV)(*arguments)
 
 
-@fails_with("not saved", "v, f", hint="saved_too_little")
-@named
-def without_v(*arguments):
-    s, h = arguments[-1].shape
-    return saving(CONTEXT if s > 3 * h else ("q", "k"))(*arguments)
-
-
-@fails_with("also saved", "the attention weights, f", hint="weights_saved")
-@named
-def the_weights_too(*arguments):
-    s, h = arguments[-1].shape
-    return saving((*(CONTEXT if s > 3 * h else QKV), "weights"))(*arguments)
-
-
 @fails_with("also saved", "the scores, f", hint="weights_saved")
 @named
 def the_scores_too(*arguments):
     s, h = arguments[-1].shape
     return saving((*(CONTEXT if s > 3 * h else QKV), "scores"))(*arguments)
-
-
-@fails_with("not saved", "context, f", hint="saved_too_little")
-@named
-def the_output_instead_of_context(*arguments):
-    s, h = arguments[-1].shape
-    return saving(("out",) if s > 3 * h else QKV)(*arguments)
-
-
-@fails_with("also saved", "bf16[", hint="no_checkpoint")
-@named
-def in_single_precision_only(*arguments):
-    return (right if arguments[0].dtype == "float32" else block)(*arguments)
 
 
 def with_attention(attend):

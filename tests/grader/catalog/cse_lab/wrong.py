@@ -297,8 +297,3 @@ def x_before_w(layer, w, x, n):
 def several_mistakes_at_once(layer, w, x, n):
     of_gradient = gradient_alone(layer, w, x, n)
     return counted((layer, w, x, n)) | {"lowered": of_gradient["lowered"], "compiled": (9 * n, 9 * n)}
-
-
-@functools.cache
-def _counted_once(key):
-    return {}

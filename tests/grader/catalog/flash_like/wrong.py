@@ -50,33 +50,6 @@ def plain(q, k, v):
     return attend(q, k, v)[0]
 
 
-@fails_with(
-    "also saved", "the weights, f32[24,12]", "forward rule decides", hint="forward_pass_saves_attention_weights"
-)
-def rule_that_keeps_the_weights(q, k, v):
-    def forward(q, k, v):
-        p = jax.nn.softmax(scores_of(q, k))
-        out, lse = named(p @ v, jax.nn.logsumexp(scores_of(q, k), -1))
-        return out, ((q, k, v, out, lse), p)
-
-    return flash((q, k, v), forward, lambda kept, ct: gradients(kept[0], ct, weights=lambda *_: kept[1]))
-
-
-@fails_with(
-    "also saved", "the scores, f32[24,12]", "forward rule decides", hint="print_residual_table_function_without"
-)
-def rule_that_keeps_the_scores(q, k, v):
-    def forward(q, k, v):
-        out, kept = keeps_both(q, k, v)
-        return out, (kept, scores_of(q, k))
-
-    def backward(kept, ct):
-        kept, scores = kept
-        return gradients(kept, ct, weights=lambda q, k, lse: jnp.exp(scores - lse[:, None]))
-
-    return flash((q, k, v), forward, backward)
-
-
 @fails_with("also saved", "the rows' largest scores", "forward rule decides", hint="forward_pass_saves_another_number")
 def two_numbers_a_row(q, k, v):
     def forward(q, k, v):
@@ -112,32 +85,9 @@ def name_on_the_result_outside(q, k, v):
     return checkpoint_name(flash((q, k, v), forward), "out")
 
 
-@fails_with("not saved", "lse, f32[", "are they the named values", hint="policy_finds_value_only_gets")
-def out_named_alone(q, k, v):
-    return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (checkpoint_name(out, "out"), lse)))
-
-
 @fails_with("not saved", "out, f32[", "are they the named values", hint="policy_finds_value_only_gets")
 def lse_named_alone(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (out, checkpoint_name(lse, "lse"))))
-
-
-@fails_with("not saved", "lse, f32[", "are they the named values", hint="policy_finds_value_only_gets")
-def rule_that_keeps_its_arguments_alone(q, k, v):
-    def forward(q, k, v):
-        return checkpoint_name(attend(q, k, v)[0], "out"), (q, k, v)
-
-    return flash((q, k, v), forward, lambda kept, ct: gradients((*kept, *attend(*kept)), ct))
-
-
-@fails_with("recomputes", "at most 1 matmul", "without a name", hint="out_saved_twice_once_layer")
-def rule_that_hands_on_what_has_no_name(q, k, v):
-    def forward(q, k, v):
-        out, lse = attend(q, k, v)
-        named_out, named_lse = named(out, lse)
-        return named_out, (q, k, v, out, named_lse)
-
-    return flash((q, k, v), forward)
 
 
 @fails_with(
@@ -239,11 +189,6 @@ def nothing_for_v(q, k, v):
 @fails_with("wrong type", "(*, *) of f32[24,2], f32[24]", hint="write_down_shapes_everything_two")
 def out_and_lse(q, k, v):
     return attend(q, k, v)
-
-
-@fails_with("raises", "one gradient for each of `q`, `k` and `v`", hint="write_down_shapes_everything_two")
-def one_gradient_too_few(q, k, v):
-    return flash((q, k, v), backward=lambda kept, ct: gradients(kept, ct)[:2])
 
 
 @fails_with("raises", "one gradient for each of `q`, `k` and `v`", hint="write_down_shapes_everything_two")

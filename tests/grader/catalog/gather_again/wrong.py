@@ -33,18 +33,6 @@ def no_checkpoint(params, x):
     return layer(params, x)
 
 
-@fails_with("also saved", "the gathered up", "the gathered down", hint="forward_pass_saves_gathered_weight")
-def everything_saveable(params, x):
-    return jax.checkpoint(layer, policy=policies.everything_saveable)(params, x)
-
-
-@fails_with("also saved", "the gathered down", hint="forward_pass_saves_gathered_weight")
-def only_up_again(params, x):
-    down = gathered(params[1])
-    h = jax.checkpoint(lambda up, x: x @ gathered(up))(params[0], x)
-    return x + jax.checkpoint(lambda down, h: jnp.sin(h) @ down)(down, h)
-
-
 @fails_with("also saved", "the cosine of h", hint="forward_pass_saves_extra_value")
 def sine_outside(params, x):
     up, down = params

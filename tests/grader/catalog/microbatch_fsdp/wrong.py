@@ -41,12 +41,6 @@ def no_checkpoint(params, x, k):
     return mapped(lambda rows: layer(up, down, rows), x, k)
 
 
-@fails_with("also saved", "the gathered up", "the gathered down", hint="forward_pass_saves_gathered_weight")
-def checkpoint_in_the_loop_alone(params, x, k):
-    up, down = map(gathered, params)
-    return mapped(jax.checkpoint(lambda rows: layer(up, down, rows)), x, k)
-
-
 @fails_with("also saved", "h of all microbatches", hint="forward_pass_saves_intermediate")
 def h_saved_by_a_policy(params, x, k):
     save = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("h"))
@@ -112,11 +106,6 @@ def weights_in_float32(params, x, k):
     return right(params, x, k, lambda w: gathered(w.astype(jnp.float32)).astype(w.dtype))
 
 
-@fails_with("peak", "processes", "rows at once", hint="rows_of_several_microbatches")
-def whole_batch(params, x, k):
-    return jax.checkpoint(lambda params, x: layer(*map(gathered, params), x))(params, x)
-
-
 @fails_with(
     "peak",
     "processes",
@@ -128,11 +117,6 @@ def whole_batch(params, x, k):
 )
 def two_microbatches_at_a_time(params, x, k):
     return right(params, x, k // 2 if k % 2 == 0 else k)
-
-
-@fails_with("peak", "rows at once", hint="rows_of_several_microbatches")
-def whole_batch_in_float16(params, x, k):
-    return (whole_batch if x.dtype == jnp.float16 else right)(params, x, k)
 
 
 @fails_with(

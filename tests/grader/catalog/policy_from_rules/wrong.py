@@ -30,58 +30,8 @@ def search(rules):
 
 
 @fails_with("also saved", "the first rule whose pattern matches the whole name", hint="take_value_check_says_should")
-def match(rules):
-    return by_rules(rules, re.match)
-
-
-@fails_with("also saved", "the first rule whose pattern matches the whole name", hint="take_value_check_says_should")
 def begins_and_ends(rules):
     return by_rules(rules, lambda pattern, name: re.search(f"^{pattern}$", name))
-
-
-@fails_with(
-    "not saved", "the first rule whose pattern matches the whole name", hint="print_policy_returns_operation_names"
-)
-def whole_names_without_patterns(rules):
-    return by_rules(rules, lambda pattern, name: pattern == name)
-
-
-@fails_with(
-    "wrong memory", "all iterations' mlp_gate", "what is that rule's action", hint="take_value_check_says_should"
-)
-def last_rule_decides(rules):
-    return by_rules(rules[::-1])
-
-
-@fails_with("also saved", "what is that rule's action", "all names but one", hint="take_value_check_says_should")
-def any_rule_that_saves(rules):
-    return by_rules([rule for rule in rules if rule[1] == "save"] + [rule for rule in rules if rule[1] == "offload"])
-
-
-@fails_with(
-    "not saved",
-    "what does your policy return for that value",
-    "layers in a scan, with a rule that offloads",
-    hint="print_policy_returns_operation_names",
-)
-def first_rule_alone(rules):
-    return by_rules(rules[:1])
-
-
-@fails_with(
-    "not saved",
-    "what does your policy return for that value",
-    "all names but one",
-    hint="print_policy_returns_operation_names",
-)
-def recompute_rules_dropped_with_what_follows(rules):
-    actions = [action for _, action in rules]
-    return by_rules(rules[: actions.index("recompute")] if "recompute" in actions else rules)
-
-
-@fails_with("also saved", "Does that value have a name", hint="take_value_check_says_should")
-def saves_what_no_rule_matches(rules):
-    return by_rules(rules, otherwise=True)
 
 
 @fails_with("also saved", "intermediate value", "Does that value have a name", hint="policy_saves_value_without_name")
@@ -89,24 +39,6 @@ def saves_matmuls_too(rules):
     return policies.save_from_both_policies(
         policies.dots_saveable, by_rules(rules, returned={**RETURNED, "offload": True})
     )
-
-
-@fails_with("also saved", "intermediate value", "Does that value have a name", hint="policy_saves_value_without_name")
-def the_operations_name_alone(rules):
-    def policy(operation, *_, **parameters):
-        return next((RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, operation.name)), False)
-
-    return policy
-
-
-@fails_with(
-    "wrong memory",
-    "in pinned_host memory",
-    "layers in a scan, with a rule that offloads",
-    hint="forward_pass_saves_right_value",
-)
-def offloads_to_the_device(rules):
-    return by_rules(rules, returned={**RETURNED, "offload": True})
 
 
 @fails_with("wrong memory", "in device memory", hint="forward_pass_saves_right_value")
@@ -135,20 +67,6 @@ def spaces_left_out(rules):
     return by_rules(rules, lambda pattern, name: re.fullmatch(pattern, name, re.VERBOSE))
 
 
-@fails_with(
-    "not saved",
-    "the first rule whose pattern matches the whole name",
-    "alternatives, the shorter one first",
-    hint="print_policy_returns_operation_names",
-)
-def first_alternative_is_all(rules):
-    def whole(pattern, name):
-        found = re.match(pattern, name)
-        return found and found.group() == name
-
-    return by_rules(rules, whole)
-
-
 @fails_with("not saved", "does not save ''", hint="print_policy_returns_operation_names", cases=("all names but one",))
 def no_empty_name(rules):
     return by_rules(rules, lambda pattern, name: name and re.fullmatch(pattern, name))
@@ -159,11 +77,6 @@ def asks_everything_for_its_name(rules):
     return lambda operation, *_, **parameters: next(
         (RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, parameters["name"])), False
     )
-
-
-@fails_with("raises", "What does your policy return if a rule matches", hint="jax_calls_policy_every_operation")
-def returns_the_action(rules):
-    return by_rules(rules, returned={action: action for action in RETURNED})
 
 
 @fails_with("raises", "if no rule matches", hint="jax_calls_policy_every_operation")

@@ -56,15 +56,6 @@ def unchanged(params, x, pairs, targets):
     return loss(params, x, pairs, targets)
 
 
-@fails_with("also saved", "the scaled pairs of all layers", "Which line of the model", hint="large_arrays_still_saved")
-def checkpoint_around_the_activation(params, x, pairs, targets):
-    def bias(pairs, w):
-        edges = jax.checkpoint(jax.nn.silu)(pairs * w["scale"] + w["shift"])
-        return jnp.einsum("bijc,ca->baij", edges, w["bias"])
-
-    return loss(params, x, pairs, targets, edge_bias=bias)
-
-
 @fails_with(
     "also saved",
     "the edges of all layers",
@@ -77,22 +68,6 @@ def checkpoint_around_the_edges(params, x, pairs, targets):
         return jnp.einsum("bijc,ca->baij", jax.checkpoint(edges_of)(pairs, w), w["bias"])
 
     return loss(params, x, pairs, targets, edge_bias=bias)
-
-
-@fails_with("also saved", "the edges of all layers", "Which line of the model", hint="large_arrays_still_saved")
-def the_other_suspect(params, x, pairs, targets):
-    return loss(params, x, pairs, targets, attention=jax.checkpoint(attention))
-
-
-@fails_with("also saved", "the edges of all layers", hint="large_arrays_still_saved")
-def checkpoint_around_the_mlp(params, x, pairs, targets):
-    def layer(x, w, pairs):
-        h = normalize(x)
-        q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
-        x = x + jnp.einsum("bnae,aed->bnd", attention(q, k, v, plain_bias(pairs, w)), w["out"])
-        return x + jax.checkpoint(lambda x: jax.nn.silu(normalize(x) @ w["up"]) @ w["down"])(x)
-
-    return loss(params, x, pairs, targets, layer=layer)
 
 
 @fails_with("also saved", "Which line of the model", hint="large_arrays_still_saved")
@@ -124,30 +99,6 @@ def edges_of_all_layers_stacked(params, x, pairs, targets):
 )
 def matmuls_saved_by_a_policy(params, x, pairs, targets):
     return loss(params, x, pairs, targets, layer=jax.checkpoint(layer, policy=policies.dots_saveable))
-
-
-@fails_with("not saved", "the attention weights of all layers", hint="attention_weights_recomputed")
-def softmax_and_context_too(params, x, pairs, targets):
-    def attention(q, k, v, bias):
-        scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5 + bias
-        context = jax.checkpoint(lambda scores, v: jnp.einsum("baqk,bkae->bqae", jax.nn.softmax(scores), v))
-        return context(scores, v)
-
-    return right(params, x, pairs, targets, attention=attention)
-
-
-@fails_with("recomputes", "Which matmul is inside your checkpoint", hint="matmul_recomputed")
-def softmax_in_the_checkpoint(params, x, pairs, targets):
-    def layer(x, w, pairs):
-        h = normalize(x)
-        q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
-        scores = jnp.einsum("bqae,bkae->baqk", q, k) / q.shape[-1] ** 0.5
-        weights = jax.checkpoint(lambda scores, pairs, w: jax.nn.softmax(scores + plain_bias(pairs, w)))
-        context = jnp.einsum("baqk,bkae->bqae", weights(scores, pairs, w), v)
-        x = x + jnp.einsum("bnae,aed->bnd", context, w["out"])
-        return x + jax.nn.silu(normalize(x) @ w["up"]) @ w["down"]
-
-    return loss(params, x, pairs, targets, layer=layer)
 
 
 @fails_with("recomputes", "Which matmul is inside your checkpoint", hint="matmul_recomputed", beyond="Recomputes.count")

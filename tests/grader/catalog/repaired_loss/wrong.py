@@ -75,35 +75,9 @@ def layer_in_a_checkpoint_without_its_penalty(params, x, targets):
     return loss(params, x, targets, functools.partial(body, layer=jax.checkpoint(layer)))
 
 
-@fails_with("also saved", "the layers' scores", hint="values_leave_the_checkpoint")
-def penalty_in_a_checkpoint_of_its_own(params, x, targets):
-    step = functools.partial(body, layer=jax.checkpoint(layer), z_loss=jax.checkpoint(z_loss))
-    return loss(params, x, targets, step)
-
-
-@fails_with("also saved", "extra residuals", hint="whole_layer_saved")
-def attention_alone_in_a_checkpoint(params, x, targets):
-    def attending(weights, x):
-        attended, scores = attention(weights, rms_norm(x))
-        return attended, z_loss(scores)
-
-    def step(x, weights):
-        attended, penalty = jax.checkpoint(attending)(weights, x)
-        x = x + attended
-        normed = rms_norm(x)
-        return x + (jax.nn.silu(normed @ weights["gate"]) * (normed @ weights["up"])) @ weights["down"], penalty
-
-    return loss(params, x, targets, step)
-
-
 @fails_with("also saved", "the layers' contexts", hint="values_leave_the_checkpoint")
 def context_saved(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(body, policy=policies.save_only_these_names("context")))
-
-
-@fails_with("also saved", "extra residuals", hint="whole_layer_saved")
-def matmuls_saved(params, x, targets):
-    return loss(params, x, targets, jax.checkpoint(body, policy=policies.dots_saveable))
 
 
 @fails_with("not saved", "the layers' inputs", "one layer, or the whole scan", hint="one_checkpoint_per_layer")
@@ -156,12 +130,6 @@ def mask_left_out(params, x, targets):
 @fails_with("raises", "Which two values does the body of the scan return", hint="value_of_the_loss")
 def outputs_of_the_body_swapped(params, x, targets):
     return loss(params, x, targets, jax.checkpoint(lambda x, weights: body(x, weights)[::-1]))
-
-
-@fails_with("raises", "Which arguments of the checkpointed function are arrays", hint="module_is_an_argument")
-def module_passed_as_an_array(params, x, targets):
-    checkpointed = jax.checkpoint(Layer.__call__)
-    return loss(params, x, targets, functools.partial(body, layer=functools.partial(checkpointed, Layer())))
 
 
 class Block(Layer):

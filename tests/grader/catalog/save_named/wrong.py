@@ -124,32 +124,38 @@ def names_first(names, f):
 
 def matching(says):
     def answer(f, names):
-        def policy(operation, *operands, **parameters):
-            return operation.name == "name" and says(parameters["name"], names, *operands)
+        def policy(operation, *_, **parameters):
+            return operation.name == "name" and says(parameters["name"], names)
 
         return jax.checkpoint(f, policy=policy)
 
     return answer
 
 
-for name, kind, says in (
+for name, kind, words, hint, says in (
     (
         "capital_letters_do_not_matter",
         "also saved",
-        lambda value, names, *_: value.lower() in [each.lower() for each in names],
+        "eight similar names",
+        "name_extra_residual_names_only",
+        lambda value, names: value.lower() in [each.lower() for each in names],
     ),
-    ("no_letters", "not saved", lambda value, names, *_: value in names and (len(value) > 1 or value == "h")),
+    (
+        "blanks_do_not_matter",
+        "also saved",
+        "each compared as a whole",
+        "name_extra_residual_names_only",
+        lambda value, names: value.strip() in [each.strip() for each in names],
+    ),
+    (
+        "no_letters",
+        "not saved",
+        "bfloat16",
+        "jax_checkpoint_get_policy_all",
+        lambda value, names: value in names and (len(value) > 1 or value == "h"),
+    ),
 ):
-    answer = matching(says)
-    answer.__name__ = name
-    where = {"only_float32": "float16", "no_letters": "bfloat16"}
-    hint = "name_extra_residual_names_only" if kind == "also saved" else "jax_checkpoint_get_policy_all"
-    fails_with(kind, where.get(name, "eight similar names"), hint=hint)(answer)
-
-
-blanks_do_not_matter = matching(lambda value, names, *_: value.strip() in [each.strip() for each in names])
-blanks_do_not_matter.__name__ = "blanks_do_not_matter"
-fails_with("also saved", "each compared as a whole", hint="name_extra_residual_names_only")(blanks_do_not_matter)
+    fails_with(kind, words, hint=hint, name=name)(matching(says))
 
 
 @fails_with("not saved", "eight similar names", hint="jax_checkpoint_get_policy_all")

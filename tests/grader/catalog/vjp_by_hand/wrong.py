@@ -34,14 +34,6 @@ def value_of_g_in_the_closure(g, h, x):
     return h(y), bwd
 
 
-@fails_with("not saved", "h's residual", "so that bwd does not run h again", hint="plain_vjp_computes_both_pullbacks")
-def everything_again(g, h, x):
-    def bwd(dz):
-        return jax.vjp(lambda x: h(g(x)), x)[1](dz)[0]
-
-    return h(g(x)), bwd
-
-
 @fails_with("extra matmuls", "the forward pass", "run g or h twice", hint="many_times_forward_pass_call")
 def g_twice_in_the_forward_pass(g, h, x):
     z = h(g(x))
@@ -199,16 +191,6 @@ def pullback_returned(g, h, x):
 def by_hand(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))[0]
-
-
-@fails_with("also saved", "g's first residual, f16[", hint="pass_call_jax_vjp_g")
-def in_single_precision_only(g, h, x):
-    return (by_hand if x.dtype == jnp.float32 else residuals_of_g_in_the_closure)(g, h, x)
-
-
-@fails_with("also saved", "g's first residual", hint="pass_call_jax_vjp_g")
-def one_row_otherwise(g, h, x):
-    return (residuals_of_g_in_the_closure if x.shape[0] == 1 else by_hand)(g, h, x)
 
 
 @fails_with("raises", hint="print_value_line_shape_arguments")

@@ -151,6 +151,10 @@ class Search:
         if found is None:
             self._chunk(self._smallest_undivided())
             found = self._compile_in_order(self.compiles + 2)
+        layers = Changes("layers", donate_argnums=self._useful_donation)
+        if found is None and Changes("layers") in self.tried and layers not in self._smallest_undivided():
+            self._chunk([layers])  # chunks divide the memory inside of checkpoints, so other checkpoints may be better
+            found = self._compile_in_order(len(self.measured) + 1)
         if found is None and Changes("layers") in self.tried:
             self._nest_checkpoints()
             found = self._compile_in_order(len(self.measured) + 1)
@@ -348,8 +352,12 @@ class Search:
         if self._are_small(self._trace_parts(chosen, option, first)):
             return True
         counts = [count for count in counts if count > first]
+        refused = 0
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
             counts.pop()
+            refused += 1
+            if refused > 1 and not self._may_divide_further:
+                return False
         if not counts or not self._are_small(found):
             return False
 

@@ -15,6 +15,7 @@ import jax
 
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
+from rematscope.jax_compat.policies import policy_name
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.files import write_whole
@@ -94,7 +95,7 @@ class Proposal:
     @cached_property
     def by_hand(self) -> str:
         """The lines of the user's code that the checkpoints are around, as a sentence; "" where there are none."""
-        place = self.changes.checkpoint
+        place, policy = self.changes.checkpoint, self.changes.policy
         if place not in ("layers", "all layers but the last", "segments"):
             return ""
         arguments = self._subject.arguments
@@ -104,7 +105,12 @@ class Proposal:
             found = in_words(jaxpr_of(without_checkpoints(once), *args, **kwargs), CheckpointPlacement(blocks))
         except Exception:  # the text is optional, and a library's function may not be traceable by itself
             return ""
-        return f"By hand: jax.checkpoint, {found}." if len(found) < 400 else ""
+        if len(found) >= 400:
+            return ""
+        with_policy = f" with policy=jax.checkpoint_policies.{policy_name(policy)}" if policy else ""
+        alone = Changes(place, policy, donate_argnums=self.changes.donate_argnums)
+        start = "By hand" if self.changes == alone else "By hand, the checkpoints alone, without the other changes"
+        return f"{start}: jax.checkpoint{with_policy}, {found}."
 
     def __repr__(self) -> str:
         return f"<rewrite({self._subject.name}, {self.changes}): {bytes_text(self.peak_bytes)}>"
@@ -332,7 +338,8 @@ class Report(View):
             )
         else:
             none = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}."
-            why = " ".join(filter(None, (none, self._uncompiled, self._floor)))
+            others = "" if self._search.is_complete else "Not all combinations were traced, so one of them may fit."
+            why = " ".join(filter(None, (none, self._uncompiled, others, self._floor)))
         if fixed <= self.limit < fixed + gradients:
             why += (
                 f" The arguments and results take {bytes_text(fixed)}, even if everything that can be donated is, and "

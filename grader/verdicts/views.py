@@ -97,7 +97,7 @@ def text_html(text: str) -> Markup:
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # the number of characters of the longest bar
-# The most sentences about a passing answer that are listed; a page folds the others, and a terminal counts them.
+# The most sentences about a passing answer that are listed. Of more, a page folds all but the first one.
 _MOST_SHOWN = 4
 _WITH_BARS = 60  # the minimum number of terminal columns for showing bars
 
@@ -112,9 +112,9 @@ class VerdictView(View):
         verdict = self.verdict
         badge = _BADGE.get(verdict.outcome, "#ffffff on #005a8f")
         yield Text.assemble((HEADLINE[verdict.outcome], f"bold {badge}"), f": {verdict.exercise}")
-        shown = list(verdict.shown)
-        if len(shown) > _MOST_SHOWN + 1:  # the panel folds the others
-            shown[_MOST_SHOWN:] = [f"And {len(shown) - _MOST_SHOWN} more sentences on other cases."]
+        shown = verdict.shown
+        if len(shown) > _MOST_SHOWN:
+            shown = shown[0], "check() on the exercise's page also shows what your answer does in each case."
         for sentence in shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         for number, finding in enumerate(verdict.findings, 1):

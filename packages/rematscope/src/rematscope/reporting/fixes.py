@@ -347,16 +347,16 @@ class Search:
             # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
             if self._divide(chosen, option, counts[:-1]):
                 return True
+            if not any(getattr(each, option) > 1 for each in self.tried) and not self._may_divide_further:
+                return False  # all other numbers of parts were refused
             counts = counts[-1:]
         first = self._first_that_may_fit(chosen, option, counts)
         if self._are_small(self._trace_parts(chosen, option, first)):
             return True
         counts = [count for count in counts if count > first]
-        refused = 0
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
             counts.pop()
-            refused += 1
-            if refused > 1 and not self._may_divide_further:
+            if not self._may_divide_further:
                 return False
         if not counts or not self._are_small(found):
             return False

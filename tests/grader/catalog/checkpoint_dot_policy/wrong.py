@@ -113,6 +113,14 @@ def argument_copied(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x * 1, y, z), from_products)(w1, w2, x)
 
 
+@fails_with("also saved", "x @ w1, f32[", hint="pipeline_inside_jax_checkpoint_return")
+def same_value_twice(w1, w2, x):
+    def gradients(w1, w2, x, y, again, z, ct):
+        return from_products(w1, w2, x, (y + again) / 2, z, ct)
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, y + 0 * y, z), gradients)(w1, w2, x)
+
+
 @fails_with("also saved", "intermediate value", hint="pipeline_inside_jax_checkpoint_return")
 def two_values_in_one(w1, w2, x):
     return by_hand(

@@ -68,6 +68,15 @@ def python_loop_over_groups(f, c, xs, outer):
     return c
 
 
+@fails_with("also saved", "group 2's first carry", hint="forward_pass_saves_separate_array")
+def groups_written_out(f, c, xs, outer):
+    inner = len(xs) // outer
+    for number in range(outer):
+        part = jax.checkpoint(lambda c, xs, start=number * inner: scanned(f, c, xs[start : start + inner]))
+        c = part(c, xs)
+    return c
+
+
 @fails_with(
     "also saved",
     "a copy of xs, group by group, f32[3,2,",

@@ -43,6 +43,15 @@ def python_loop(ws, x):
 
 
 @fails_with(
+    "also saved", "layer 1's first cosine, f32[", "layer 5's second cosine", hint="value_inside_layer_saved_outside"
+)
+def python_loop_without_checkpoint(ws, x):
+    for w in ws:
+        x = layer(w, x)
+    return x
+
+
+@fails_with(
     "also saved", "all of ws, once per layer, f32[5,5,", "if the whole iteration", hint="all_ws_part_carry_iteration"
 )
 def weights_in_the_carry(ws, x):
@@ -51,6 +60,12 @@ def weights_in_the_carry(ws, x):
         return (ws, layer(ws[i], x)), None
 
     return jax.lax.scan(jax.checkpoint(body), (ws, x), jnp.arange(len(ws)))[0][1]
+
+
+@fails_with("also saved", "layer 5's second cosine", "if the whole iteration", hint="value_inside_layer_saved_outside")
+def last_layer_left_out(ws, x):
+    """This is right in exercise 5."""
+    return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
 
 
 @fails_with("also saved", "the layers' inputs, f32[", "a copy of ws, f32[", hint="forward_pass_saves_copies_weights")

@@ -9,6 +9,7 @@ from jax import lax
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import rematscope
 from rematscope import PlanError, rewrite
 
 WIDTH = 8
@@ -121,3 +122,18 @@ def test_a_loss_with_collectives_inside_a_shard_map(options):
         else:
             found, expected = (sharded(f, False)(*arguments()) for f in (rewrite(take_step, **options), take_step))
             assert_same(found, expected)
+
+
+def test_a_report_says_why_an_explicitly_sharded_batch_has_no_microbatches():
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Explicit,))
+
+    def take_step(weights, x):
+        value, gradient = jax.value_and_grad(loss)(weights, x)
+        return value, jax.tree.map(jnp.subtract, weights, gradient)
+
+    with jax.set_mesh(mesh):
+        weights, _ = arguments()
+        weights = jax.device_put(weights, NamedSharding(mesh, P()))
+        x = jax.ShapeDtypeStruct((2**12, WIDTH), jnp.float32, sharding=NamedSharding(mesh, P("d")))
+        report = rematscope.report(take_step, weights, x, memory="150 KiB")
+    assert any(text.startswith("No microbatches: An array of type f32[4096,8] cannot be") for text in report.advice)

@@ -53,6 +53,23 @@ def first_stage_like_the_others(stages):
     return placing(stages, lambda number, saved, given: saved > given)
 
 
+@fails_with("not saved", "'s output", "one stage", hint="many_stages_inside_checkpoints_value")
+def neighbors_in_one_checkpoint(stages):
+    """Stages that follow one another and pay share one checkpoint."""
+
+    def run(x):
+        together, output = [], x
+        for number, stage in enumerate(stages):
+            if pays(number, residual_bytes(stage, output), output.size * output.dtype.itemsize):
+                together.append(stage)
+                continue
+            output = stage(jax.checkpoint(chain(together))(output) if together else output)
+            together = []
+        return jax.checkpoint(chain(together))(output) if together else output
+
+    return run
+
+
 @fails_with("raises", "weak reference", "pass the whole list", hint="jax_checkpoint_stage_x_parentheses")
 def the_list_checkpointed(stages):
     return jax.checkpoint(stages)

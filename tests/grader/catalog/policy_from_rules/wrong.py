@@ -41,6 +41,14 @@ def saves_matmuls_too(rules):
     )
 
 
+@fails_with("also saved", "intermediate value", "Does that value have a name", hint="policy_saves_value_without_name")
+def the_operations_name_alone(rules):
+    def policy(operation, *_, **parameters):
+        return next((RETURNED[action] for pattern, action in rules if re.fullmatch(pattern, operation.name)), False)
+
+    return policy
+
+
 @fails_with("wrong memory", "in device memory", hint="forward_pass_saves_right_value")
 def all_on_the_host(rules):
     return by_rules(rules, returned={**RETURNED, "save": RETURNED["offload"]})

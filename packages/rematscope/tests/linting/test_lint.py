@@ -1,5 +1,7 @@
 """Each finding occurs only for functions with the fault, and suggested names have the stated effects."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -185,6 +187,9 @@ def scanned(around=lambda f: f, each=lambda f: f):
     return around(lambda x, u, v: lax.scan(lambda x, _: (each(sound)(x, u, v), None), x, None, length=5)[0])
 
 
+without_barrier = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w), prevent_cse=False)
+
+
 def scanned_without_barrier(unroll, reduced=jnp.sum):
     layer = jax.checkpoint(lambda c, w: (jnp.tanh(jnp.sin(c @ w) @ w.T), None), prevent_cse=False)
     return lambda w, x: reduced(lax.scan(layer, x, w, unroll=unroll)[0])
@@ -263,6 +268,12 @@ CHECKPOINTS = {
         SCANNED,
         "inside a scan with 6 iterations and unroll=6",
     ),
+    "two in one iteration": (
+        "recomputed early",
+        lambda w, x: jnp.sum(lax.scan(lambda x, ws: (functools.reduce(without_barrier, ws, x), None), x, w)[0]),
+        (array(4, 2, 64, 64), array(512, 64)),
+        "Remove prevent_cse=False",
+    ),
     "in another": ("nested", in_another(jax.checkpoint, jax.checkpoint), ARGS, "and has no effect"),
     "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "policy decides: the forward pass saves 0 B"),
     "whole model": ("whole model", layers(jax.checkpoint), ARGS, "4 identical layers"),
@@ -335,6 +346,28 @@ def test_a_loop_around_an_unrolled_scan_keeps_its_checkpoints(inner):
     measured = measure(f, *args)
     assert measured.cost.flops // (2 * 8 * 16 * 16) >= 4 * inner * 8
     assert "undone" not in [finding.kind for finding in lint(f, *args).findings]
+
+
+@pytest.mark.parametrize("per_iteration", [1, 2, 4])
+@pytest.mark.parametrize("around", [None, True, False])
+def test_lint_finds_a_checkpoint_without_barrier_that_costs_memory_or_has_no_effect(per_iteration, around):
+    """Compared with the same checkpoints with barriers, the compiled program has a higher peak or fewer FLOPs."""
+
+    def groups(barrier):
+        inner = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w), prevent_cse=barrier)
+
+        def body(x, ws):
+            return functools.reduce(inner, ws, x), None
+
+        wrapped = body if around is None else jax.checkpoint(body, prevent_cse=around)
+        return lambda w, x: jnp.sum(lax.scan(wrapped, x, w)[0])
+
+    args = array(8 // per_iteration, per_iteration, 64, 64), array(512, 64)
+    found = lint(groups(False), *args).findings
+    with_barriers, without = (measure(groups(barrier), *args) for barrier in (True, False))
+    kinds = {str(finding.kind) for finding in found} & {"undone", "recomputed early"}
+    assert ("undone" in kinds) == (without.cost.flops < 0.95 * with_barriers.cost.flops)
+    assert bool(kinds) == (without.peak_bytes > 1.02 * with_barriers.peak_bytes)
 
 
 @pytest.mark.parametrize("case", SOUND)

@@ -71,6 +71,7 @@ from rematscope.jax_compat.rewriting import (
     map_equations,
     replace_policy,
     trace_single_equation,
+    with_barrier,
     with_name,
 )
 from rematscope.jax_compat.vmap_hook import maps_as_loops

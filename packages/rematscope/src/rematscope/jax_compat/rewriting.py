@@ -57,6 +57,11 @@ def replace_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     return _replace_fields(checkpoint, params={**checkpoint.params, "policy": policy})
 
 
+def with_barrier(checkpoint: JaxprEqn) -> JaxprEqn:
+    """Return a checkpoint of JAX's default rematerialization with `prevent_cse=True`."""
+    return _replace_fields(checkpoint, params={**checkpoint.params, "prevent_cse": True})
+
+
 def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
     """Return a call of a checkpoint's body, without the checkpoint."""
     body = called_body(eqn)

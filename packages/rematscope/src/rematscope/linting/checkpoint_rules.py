@@ -14,11 +14,14 @@ from rematscope.ir.cost import operations
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, on, saved_bytes, source_of, where
+from rematscope.linting.subject import Checkpoint, Subject, has_own_computations, on, saved_bytes, source_of, where
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
+from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.render.units import amount_text, bytes_text, first_of, joined
 from rematscope.tracing.checkpoints import nothing
+
+_NOTABLE = 1.05  # the smallest ratio of predicted peaks that is reported
 
 
 def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[LintFinding]:
@@ -44,21 +47,69 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             yield LintFinding(LintKind.IGNORED_NAMES, text, first.source)
         elif first.outer is None and lines not in mistaken:
             yield from _saving_nothing(subject, graph, group)
-        if not any(jax_compat.prevents_cse(c.eqn) or c.in_a_loop for c in group):
-            text = (
-                f"The checkpoint {on(first.source)} has prevent_cse=False and is {_place_text(first)}. Under "
-                "jax.jit, common subexpression elimination (CSE) may merge its recompute with the forward pass "
-                "and save everything after all. Remove prevent_cse=False."
-            )
-            yield LintFinding(LintKind.UNDONE, text, first.source)
+        if exposed := [c for c in group if not jax_compat.prevents_cse(c.eqn)]:
+            yield from _unprotected_findings(subject, exposed)
         if first.outer is not None:
             yield from _nested_findings(subject, group, first.outer)
     if subject.checkpoints:
         yield from whole_nets(subject.trace, graph.trace, lambda: subject.without(subject.checkpoints))
 
 
+def _unprotected_findings(subject: Subject, group: list[Checkpoint]) -> Iterator[LintFinding]:
+    """Yield findings about repeated checkpoints with `prevent_cse=False`."""
+    outer = group[0].outer
+    if subject.remat3 and outer is not None:
+        return  # jax_remat3 puts a barrier around its recompute
+    if merged := [c for c in group if c.with_its_forward_pass]:
+        if outer is None:
+            is_undone = any(_has_matmuls(c) or not _has_loops(c) for c in merged)
+        else:
+            recompute = operations(subject.trace.cost) - operations(subject.without(merged).cost)
+            is_undone = recompute > 0 and any(map(_has_matmuls, merged))
+        if is_undone:
+            original = "the forward pass" if outer is None else "the recompute of the outer checkpoint"
+            text = (
+                f"The checkpoint {on(merged[0].source)} has prevent_cse=False and is {_place_text(merged[0])}. Under "
+                f"jax.jit, common subexpression elimination (CSE) may merge its recompute with {original} "
+                "and save everything after all. Remove prevent_cse=False."
+            )
+            yield LintFinding(LintKind.UNDONE, text, merged[0].source)
+            return
+    if crowded := [c for c in group if not c.with_its_forward_pass and _shares_body(subject, c)]:
+        now, then = (estimate_compiled_bytes(t) for t in (subject.trace, subject.with_barriers(crowded)))
+        if now > then * _NOTABLE:
+            text = (
+                f"The checkpoint {on(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
+                "branch, runs it and other checkpoints. XLA for a CPU recomputes all of them before their backward "
+                f"passes. The predicted peak is {bytes_text(now)}, and {bytes_text(then)} with prevent_cse=True. "
+                "Remove prevent_cse=False."
+            )
+            yield LintFinding(LintKind.RECOMPUTED_EARLY, text, crowded[0].source)
+
+
+def _has_matmuls(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint contains matmuls outside of its loops, which XLA can merge with equal ones."""
+    inside = jax_compat.walk_equations(jax_compat.bodies(checkpoint.eqn)[0])
+    return any(eqn.primitive.name in MATMULS and not any(map(has_own_computations, around)) for eqn, around in inside)
+
+
+def _has_loops(checkpoint: Checkpoint) -> bool:
+    """Return whether a checkpoint contains loops, which XLA does not merge."""
+    return any(map(has_own_computations, checkpoint.equations()))
+
+
+def _shares_body(subject: Subject, checkpoint: Checkpoint) -> bool:
+    """Return whether an iteration of the loop, or the branch, around a checkpoint contains several checkpoints."""
+    body = checkpoint.body
+    assert body is not None, "its recompute is not in the computation of the forward pass"
+    unroll = max((eqn.params.get("unroll", 1) for eqn in checkpoint.around if eqn.primitive.name == "scan"), default=1)
+    return unroll > 1 or sum(other.body is body for other in subject.checkpoints) > 1
+
+
 def _place_text(checkpoint: Checkpoint) -> str:
-    """Return where a checkpoint is that is not inside a loop of the compiled program."""
+    """Return where a checkpoint is that no loop or `cond` separates from its first run."""
+    if (outer := checkpoint.outer) is not None:
+        return f"inside the one {on(outer.source)}, without a loop between them"
     if (scan := checkpoint.unrolled_scan) is None:
         return "not inside a scan"
     length, unroll = scan.params["length"], scan.params["unroll"]

@@ -35,6 +35,7 @@ class LintKind(StrEnum):
     DRAWN_AGAIN = "drawn again"  # its recompute gives a different result, so the gradient is wrong
     NESTED = "nested"  # the checkpoint has no effect inside the enclosing checkpoint
     UNDONE = "undone"  # the compiler may remove the recompute
+    RECOMPUTED_EARLY = "recomputed early"  # the compiler may recompute several checkpoints of a loop's body at once
     WHOLE_MODEL = "whole model"  # the checkpoint wraps several layers, so the peak does not drop
 
 

@@ -10,6 +10,7 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from rematscope import jax_compat
 from rematscope.ir.source import Source
+from rematscope.memory.xla_estimate.unrolled import stays_a_loop
 from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
 from rematscope.tracing.trace import Trace, trace
@@ -57,6 +58,15 @@ class Subject:
         """Return the trace of a function that `changed` returned."""
         return trace(function, *self._leaves)
 
+    def with_barriers(self, checkpoints: Collection["Checkpoint"]) -> Trace:
+        """Return the trace in which these checkpoints prevent CSE."""
+        protected = {id(checkpoint.eqn) for checkpoint in checkpoints}
+
+        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
+            return [jax_compat.with_barrier(eqn) if id(old) in protected else eqn]
+
+        return self.trace_of(self.changed(change))
+
     def without(self, checkpoints: Collection["Checkpoint"]) -> Trace:
         """Return the trace without these checkpoints, but with the operations in them."""
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
@@ -95,18 +105,28 @@ class Checkpoint:
         return Checkpoint(self.around[places[-1]], self.around[: places[-1]]) if places else None
 
     @property
-    def in_a_loop(self) -> bool:
-        """Whether it is in the body of a `scan` or a `while` that is a loop in the compiled program.
+    def body(self) -> JaxprEqn | None:
+        """The innermost loop or `cond` around it whose bodies are separate computations in the compiled program."""
+        return next((eqn for eqn in reversed(self.around) if has_own_computations(eqn)), None)
 
-        JAX unrolls a `scan` whose `unroll` is at least its length, and XLA unrolls a loop of one iteration.
+    @property
+    def with_its_forward_pass(self) -> bool:
+        """Whether the recompute is in the same computation of the compiled program as the first run.
+
+        A loop or a `cond` becomes two in the compiled program: one for the forward and one for the backward pass.
+        The recompute of an outer checkpoint is the first run of the checkpoints inside it, and is in the backward pass.
         """
-        return any(eqn.primitive.name == "while" or _stays_a_loop(eqn) for eqn in self.around)
+        return not any(map(has_own_computations, self._around_up_to_outer))
 
     @property
     def unrolled_scan(self) -> JaxprEqn | None:
-        """The innermost `scan` around it, if no loop around it is a loop in the compiled program."""
-        scans = [eqn for eqn in self.around if eqn.primitive.name == "scan"]
-        return scans[-1] if scans and not self.in_a_loop else None
+        """The innermost `scan` inside the outer checkpoint and around it."""
+        scans = [eqn for eqn in self._around_up_to_outer if eqn.primitive.name == "scan"]
+        return scans[-1] if scans else None
+
+    @property
+    def _around_up_to_outer(self) -> tuple[JaxprEqn, ...]:
+        return self.around[len(self.outer.around) + 1 :] if self.outer else self.around
 
     @property
     def lines(self) -> tuple[Source | None, ...]:
@@ -118,8 +138,19 @@ class Checkpoint:
         return jax_compat.equations_in(self.eqn)
 
 
-def _stays_a_loop(eqn: JaxprEqn) -> bool:
-    return eqn.primitive.name == "scan" and bool(eqn.params["length"] > eqn.params["unroll"])
+def has_own_computations(eqn: JaxprEqn) -> bool:
+    """Return whether the bodies of an equation are separate computations in the compiled program.
+
+    JAX unrolls a `scan` whose `unroll` is at least its length. XLA unrolls a loop of one iteration, and inlines the
+    chosen branch of a `cond` with a constant predicate.
+    """
+    match eqn.primitive.name:
+        case "scan":
+            return stays_a_loop(eqn.params["length"], eqn.params["unroll"])
+        case "cond":
+            return not jax_compat.is_literal(eqn.invars[0])
+        case name:
+            return name == "while"
 
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:

@@ -16,14 +16,19 @@ from rematscope.memory.xla_estimate.hlo_rewrites import MIXED, is_alias
 Reads = Callable[[Equation], Iterable[Iterable[Value]]]  # the values that an equation reads from memory, per operand
 
 
-def thunk_order(equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads) -> list[Equation]:
+def thunk_order(
+    equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads, in_body: bool
+) -> list[Equation]:
     """Return the equations that write a result, each after its operands, in the order in which they become ready.
 
     Args:
       fused_away: values that are computed inside their readers; the order leaves out their equations.
       reads: a function that returns the values that an equation reads from memory.
+      in_body: whether the equations are the body of a loop or a branch. There, the order includes recomputed operations
+        without a barrier as soon as their operands are ready. XLA merges such operations outside of bodies with the
+        forward pass, but the order places them in the backward pass, as the trace does.
     """
-    graph = _ThunkGraph(equations)
+    graph = _ThunkGraph(equations, in_body)
     for place, equation in enumerate(equations):
         if not equation.outputs or any(v not in fused_away for v in equation.outputs):
             graph.add(place, equation, [v for values in reads(equation) for v in values])
@@ -47,7 +52,8 @@ class _ThunkGraph:
       writers: for each value, the indices of the operations that write the value; for an alias, those of its original.
     """
 
-    def __init__(self, equations: Sequence[Equation]):
+    def __init__(self, equations: Sequence[Equation], in_body: bool):
+        self._in_body = in_body
         self.places: list[int] = []
         self.writers: dict[Value, frozenset[int]] = {}
         self._count = len(equations)
@@ -72,7 +78,7 @@ class _ThunkGraph:
             return
         if equation.role != roles.RECOMPUTED:
             self._last = place
-        elif self._last >= 0 and self._held.isdisjoint(read):  # recomputed without a barrier before it
+        elif not self._in_body and self._last >= 0 and self._held.isdisjoint(read):  # recomputed without a barrier
             read |= {self._last}
         if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
             self._held.add(place)

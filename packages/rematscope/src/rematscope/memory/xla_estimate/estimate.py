@@ -228,6 +228,7 @@ class _WrittenRanges(LiveRanges):
         super().__init__()
         self._aliased = aliased or {}
         self._start = 0  # the step at which the current level begins
+        self._depth = 0  # the number of programs around the current one
         self._free: dict[Value, int] = {}  # for each copied donated argument, the step after the copy
         self._target = target
         self._fused = Fused()
@@ -286,12 +287,17 @@ class _WrittenRanges(LiveRanges):
         self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # the order may change which values are aliases, so earlier results do not apply
-            order = thunk_order(program.equations, found.fused_away, self._buffers_read)
+            order = thunk_order(program.equations, found.fused_away, self._buffers_read, in_body=self._depth > 0)
             self._copy_donated(order)
+            for equation in order:  # slices that a barrier reads are ready from the start of the body
+                if equation.primitive == "optimization_barrier":
+                    self._slices.difference_update(v for v in equation.inputs if not isinstance(v, Literal))
             program = dataclasses.replace(program, equations=order)
         self._known = {}
         before, self._start = self._start, len(self.steps)
+        self._depth += 1
         super().program(program)
+        self._depth -= 1
         self._known, self._start = {}, before
 
     def _add_cond(self, equation: Equation) -> None:

@@ -3,8 +3,9 @@
 Each rule gives the name of the XLA pass if there is one. `packages/rematscope/tests/memory/test_rules_of_xla.py`
 measures the effect of each rule. On every target:
 
-* XLA computes equal operations once (`HloCSE`), unless a barrier separates them. Here, recomputed operations are never
-  merged with those of the forward pass. If XLA merges them and so undoes a checkpoint, the estimate is too low.
+* XLA computes equal operations once (`HloCSE`), unless a barrier separates them. Here, recomputed operations are merged
+  with each other, as for checkpoints inside another one, but never with those of the forward pass. If XLA merges them
+  with the forward pass and so undoes a checkpoint, the estimate is too low.
 * The broadcast of an operand becomes a separate operation; see `broadcasts.py`.
 * Of a `cond` with a constant index, only the chosen branch remains (`ConditionalSimplifier`).
 * A multiplication by a mask becomes a select. A matmul that contracts an axis of length one becomes elementwise.

@@ -17,12 +17,15 @@ from rematscope.memory.xla_estimate.broadcasts import value_like
 def unrolled(scan: Equation) -> list[Equation]:
     """Return the equations that a scan is compiled to; the scan itself if it is not unrolled."""
     width = max(1, scan.params.get("unroll", 1))
-    trips, rest = divmod(scan.length, width)
-    if trips == 1 and not rest:
-        trips, rest = 0, scan.length
-    if not trips:
+    if not stays_a_loop(scan.length, width):
         return _Iterations(scan).written_out()
+    trips, rest = divmod(scan.length, width)
     return [scan] if width == 1 else _Iterations(scan).in_loop(trips, width, rest)
+
+
+def stays_a_loop(length: int, unroll: int) -> bool:
+    """Return whether a scan is a loop in the compiled program."""
+    return length > max(1, unroll)
 
 
 class _Iterations:

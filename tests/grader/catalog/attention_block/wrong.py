@@ -66,6 +66,13 @@ def all_four_saved(*arguments):
     return saving((*QKV, *CONTEXT))(*arguments)
 
 
+@fails_with("also saved", "context, f", "does not save q, f", hint="compare_with_the_shape")
+@named
+def by_flops_per_byte(*arguments):
+    s, h = arguments[-1].shape
+    return saving(CONTEXT if s > h else QKV)(*arguments)
+
+
 @fails_with("also saved", "does not save context", hint="compare_with_the_shape")
 @named
 def one_matmul_of_four_counted_twice(*arguments):

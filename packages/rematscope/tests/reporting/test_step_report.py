@@ -313,6 +313,7 @@ def test_parameters_that_shard_map_gathers_are_gathered_again():
     assert report.best.extra_link_bytes == (up.nbytes + down.nbytes) * 7 // 8
     assert report.best.extra_share < 0.01
     assert "more over the links of each device" in str(report).replace("\n", " ")
+    assert "All bytes are those on each of 8 devices; the shapes are those of whole arrays." in report.assumptions
     for one, other in zip(*map(jax.tree.leaves, (step(*args), report.best.function(*args))), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 

@@ -432,6 +432,10 @@ class Report(View):
             "The predicted peak follows from the trace and from rules of what XLA fuses. The compiled peak counts "
             "arguments, outputs and temporaries, less donated arguments that results overwrite.",
         ]
+        if self.measurement.trace.axes:
+            found.append(
+                f"All bytes are those{self.measurement.trace.per_device_text}; the shapes are those of whole arrays."
+            )
         if self.device is not None and self.target == "cpu":
             found.append(
                 f"There is no {self.device.name} here, so the CPU is the stand-in: only a compile there shows its "

@@ -118,9 +118,10 @@ def test_chapter_6_s_share_of_recompute_is_of_the_forward_pass():
 @pytest.mark.slow
 def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
     here = defined(
-        "10", "import math", "def layer_norm", "def block(", "def arguments", "def saved_by_name", "save_all_names = ",
-        "matrices = ", "gpt3, mt_nlg = ", "def recomputed_matmuls", "projections = ", "def save_names",
-        "def recompute_share", "def cudnn_attention", "def save_kernel_and",
+        "10", "import math", "def layer_norm", "def unfused_attention", "def block(", "def arguments",
+        "def saved_by_name", "save_all_names = ", "matrices = ", "gpt3, mt_nlg = ", "def recomputed_matmuls",
+        "projections = ", "def save_names", "shapes = {", "def recompute_share", "def cudnn_attention",
+        "def save_kernel_and",
     )  # fmt: skip
     block, fused, share, saved = (here[n] for n in ("block", "fused_block", "recompute_share", "saved_sbh"))
     full, context, minimal = (here["save_names"](*names) for names in ((), ("context",), here["projections"]))

@@ -287,11 +287,10 @@ class _WrittenRanges(LiveRanges):
         self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # the order may change which values are aliases, so earlier results do not apply
-            order = thunk_order(program.equations, found.fused_away, self._buffers_read, in_body=self._depth > 0)
+            # This order was measured for loops outside of other bodies. With the gathers of a `shard_map`, it is wrong.
+            in_body = self._depth == 1
+            order = thunk_order(program.equations, found.fused_away, self._buffers_read, in_body=in_body)
             self._copy_donated(order)
-            for equation in order:  # slices that a barrier reads are ready from the start of the body
-                if equation.primitive == "optimization_barrier":
-                    self._slices.difference_update(v for v in equation.inputs if not isinstance(v, Literal))
             program = dataclasses.replace(program, equations=order)
         self._known = {}
         before, self._start = self._start, len(self.steps)

@@ -454,7 +454,9 @@ def test_a_loops_input_and_output_tuples_take_two_more_steps_of_the_schedule():
         return late, x @ w @ w @ w @ w
 
     equations = trace(f, array(8, 8), array(8, 8)).forward.equations
-    order = thunk_order(equations, (), lambda e: [[v] for v in e.inputs if not isinstance(v, Literal)], in_body=False)
+    order = thunk_order(
+        equations, (), lambda e: [[v] for v in e.inputs if not isinstance(v, Literal)], in_backward_body=False
+    )
     found = [e.primitive for e in order if e.primitive in ("scan", "dot_general")]
     (loop,) = (e for e in order if e.primitive == "scan")
     (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))

@@ -17,18 +17,18 @@ Reads = Callable[[Equation], Iterable[Iterable[Value]]]  # the values that an eq
 
 
 def thunk_order(
-    equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads, in_body: bool
+    equations: Sequence[Equation], fused_away: Collection[Value], reads: Reads, in_backward_body: bool
 ) -> list[Equation]:
     """Return the equations that write a result, each after its operands, in the order in which they become ready.
 
     Args:
       fused_away: values that are computed inside their readers; the order leaves out their equations.
       reads: a function that returns the values that an equation reads from memory.
-      in_body: whether the equations are the body of a loop or a branch. There, the order includes recomputed operations
-        without a barrier as soon as their operands are ready. XLA merges such operations outside of bodies with the
-        forward pass, but the order places them in the backward pass, as the trace does.
+      in_backward_body: whether a loop or a `cond` of the backward pass contains the equations. There, recomputed
+        operations without a barrier run as soon as their operands are ready. Elsewhere, XLA merges such operations with
+        the forward pass, but the order places them in the backward pass, as the trace does.
     """
-    graph = _ThunkGraph(equations, in_body)
+    graph = _ThunkGraph(equations, in_backward_body)
     for place, equation in enumerate(equations):
         if not equation.outputs or any(v not in fused_away for v in equation.outputs):
             graph.add(place, equation, [v for values in reads(equation) for v in values])
@@ -52,8 +52,8 @@ class _ThunkGraph:
       writers: for each value, the indices of the operations that write the value; for an alias, those of its original.
     """
 
-    def __init__(self, equations: Sequence[Equation], in_body: bool):
-        self._in_body = in_body
+    def __init__(self, equations: Sequence[Equation], in_backward_body: bool):
+        self._in_backward_body = in_backward_body
         self.places: list[int] = []
         self.writers: dict[Value, frozenset[int]] = {}
         self._count = len(equations)
@@ -78,8 +78,8 @@ class _ThunkGraph:
             return
         if equation.role != roles.RECOMPUTED:
             self._last = place
-        elif not self._in_body and self._last >= 0 and self._held.isdisjoint(read):  # recomputed without a barrier
-            read |= {self._last}
+        elif not self._in_backward_body and self._last >= 0 and self._held.isdisjoint(read):
+            read |= {self._last}  # recomputed without a barrier before it
         if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
             self._held.add(place)
         written = frozenset({place})

@@ -28,11 +28,12 @@ of the bytes that XLA allocates. For a small language model, and for a model in 
 """
 
 import bisect
+import contextlib
 import dataclasses
 import functools
 import hashlib
 import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -228,7 +229,7 @@ class _WrittenRanges(LiveRanges):
         super().__init__()
         self._aliased = aliased or {}
         self._start = 0  # the step at which the current level begins
-        self._depth = 0  # the number of programs around the current one
+        self._in_backward_body = False  # whether a loop or a cond of the backward pass contains the current level
         self._free: dict[Value, int] = {}  # for each copied donated argument, the step after the copy
         self._target = target
         self._fused = Fused()
@@ -287,22 +288,27 @@ class _WrittenRanges(LiveRanges):
         self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # the order may change which values are aliases, so earlier results do not apply
-            # This order was measured for loops outside of other bodies. With the gathers of a `shard_map`, it is wrong.
-            in_body = self._depth == 1
-            order = thunk_order(program.equations, found.fused_away, self._buffers_read, in_body=in_body)
+            order = thunk_order(program.equations, found.fused_away, self._buffers_read, self._in_backward_body)
             self._copy_donated(order)
             program = dataclasses.replace(program, equations=order)
         self._known = {}
         before, self._start = self._start, len(self.steps)
-        self._depth += 1
         super().program(program)
-        self._depth -= 1
         self._known, self._start = {}, before
+
+    @contextlib.contextmanager
+    def _bodies_of(self, equation: Equation) -> Iterator[None]:
+        """Record that the bodies of a loop or a `cond` are the current level."""
+        before = self._in_backward_body
+        self._in_backward_body = before or bool(equation.role)
+        yield
+        self._in_backward_body = before
 
     def _add_cond(self, equation: Equation) -> None:
         """Add all branches; the first branch that computes a result writes it into the result's buffer."""
         before = set(self._made)
-        super()._add_cond(equation)
+        with self._bodies_of(equation):
+            super()._add_cond(equation)
         inside = self._made.keys() - before
         for result, *values in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             computed = [v for v in values if not isinstance(v, Literal) and self.array(v) in inside]
@@ -311,7 +317,8 @@ class _WrittenRanges(LiveRanges):
                 self.alias(result, computed[0])
 
     def _add_loop(self, equation: Equation) -> None:
-        super()._add_loop(equation)
+        with self._bodies_of(equation):
+            super()._add_loop(equation)
         self._shared.update(map(self.array, equation.outputs))
         for stack in equation.outputs[equation.carries :] if self._target == "cpu" else ():
             self._made[stack] = self._start  # filled with zeros, which depend on nothing

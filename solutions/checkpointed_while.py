@@ -43,7 +43,7 @@ def checkpointed_while(cond, body, x, max_steps, c):
         continues = (taken < max_steps) & cond(x)
         return jax.lax.cond(continues, lambda: (body(x), taken + 1), lambda: (x, taken)), None
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe in a scan with unroll=1
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe: alone in the body of a scan with unroll=1
     def segment(carry, _):
         return jax.lax.scan(step, carry, length=-(-max_steps // c))
 

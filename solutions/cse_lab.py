@@ -15,8 +15,8 @@ it does not depend on such formulas.
 `prevent_cse=True` passes the inputs of each recompute, and the cotangent, through a barrier. XLA does not optimize
 across it, so for XLA the two matmuls have different operands, and both remain. XLA removes the barriers at the end.
 
-In a loop, the two matmuls are in different loops, and XLA does not merge operations across loops. Inside
-`jax.lax.scan` with `unroll=1`, the default, `prevent_cse=False` is therefore safe.
+In a `jax.lax.scan`, the two matmuls are in different loops, and XLA does not merge operations across loops. For a
+checkpoint that is alone in the body of a scan with `unroll=1`, the default, `prevent_cse=False` is therefore safe.
 """
 
 import jax

@@ -36,7 +36,7 @@ def nested_scan(f, c, xs, outer):
     def step(c, x):
         return f(c, x), None
 
-    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe in a scan with unroll=1
+    @functools.partial(jax.checkpoint, prevent_cse=False)  # safe: alone in the body of a scan with unroll=1
     def group(c, xs):
         return jax.lax.scan(step, c, xs)
 

@@ -9,8 +9,9 @@ the layer. With a checkpoint around the layer alone, the scores are an output of
 of `z_loss` uses values of their size. They are saved for every layer.
 
 A checkpoint around the scan's body contains both the layer and its penalty, which leaves the checkpoint as a scalar.
-The other suspects are harmless: `prevent_cse=False` is right inside a scan, the rotary tables and the mask depend on no
-argument, a named value is saved only if a policy says so, and the logged score has no gradient.
+The other suspects are harmless: `prevent_cse=False` is right for the only checkpoint in a scan's body, the rotary
+tables and the mask depend on no argument, a named value is saved only if a policy says so, and the logged score has no
+gradient.
 """
 
 import jax

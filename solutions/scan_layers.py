@@ -10,9 +10,9 @@ layer's input. The stacked carries, one array of shape (L, d), are the only comp
 With a checkpoint around the whole scan, no iteration saves anything. But the backward pass then runs the whole scan a
 second time, and each iteration saves all of its residuals: the peak is as high as without a checkpoint, only later.
 
-`prevent_cse=False` is safe in a scan with `unroll=1`, the default. The forward and the backward pass are two loops,
-and XLA does not merge operations across loops. Elsewhere, keep `prevent_cse=True`, which prevents XLA from merging the
-recompute with the original.
+`prevent_cse=False` is safe for a checkpoint that is alone in the body of a scan with `unroll=1`, the default. The
+forward and the backward pass are two loops, and XLA does not merge operations across loops. Elsewhere, keep
+`prevent_cse=True`, which prevents XLA from merging the recompute with the original.
 """
 
 import functools

@@ -487,8 +487,8 @@ class AdvisesBarrier(Requirement):
                 FindingKind.NO_BARRIER,
                 "No optimization barrier separates the recomputed values from the forward pass (perhaps because of "
                 "prevent_cse=False). Under jax.jit, the compiler's common-subexpression elimination may merge the two "
-                "and save the values after all. This cannot happen inside jax.lax.scan with unroll=1. Elsewhere, the "
-                "default, prevent_cse=True, is safer.",
+                "and save the values after all. This cannot happen to a checkpoint that is alone in the body of a "
+                "jax.lax.scan with unroll=1. Elsewhere, the default, prevent_cse=True, is safer.",
                 advice=True,
             )
 

@@ -190,6 +190,9 @@ def scanned(around=lambda f: f, each=lambda f: f):
 without_barrier = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w), prevent_cse=False)
 
 
+saving_dots = jax.checkpoint(lambda x, w: jnp.sin(jnp.sin(x @ w) @ w), prevent_cse=False, policy=policies.dots_saveable)
+
+
 def scanned_without_barrier(unroll, reduced=jnp.sum):
     layer = jax.checkpoint(lambda c, w: (jnp.tanh(jnp.sin(c @ w) @ w.T), None), prevent_cse=False)
     return lambda w, x: reduced(lax.scan(layer, x, w, unroll=unroll)[0])
@@ -289,6 +292,10 @@ SOUND = {
     "not batched": batched(policies.dots_saveable),
     "no policy": (jax.checkpoint(sound), ARGS),
     "no barrier in a scan": (scanned(each=lambda f: jax.checkpoint(f, prevent_cse=False)), ARGS),
+    "several without barrier that recompute no matmul": (
+        lambda w, x: jnp.sum(lax.scan(lambda x, ws: (functools.reduce(saving_dots, ws, x), None), x, w)[0]),
+        (array(4, 2, 64, 64), array(512, 64)),
+    ),
     "each layer": (layers(each=jax.checkpoint), ARGS),
     "a scan's body": (scanned(each=jax.checkpoint), ARGS),
     "one policy for names of two checkpoints": (
@@ -348,19 +355,36 @@ def test_a_loop_around_an_unrolled_scan_keeps_its_checkpoints(inner):
     assert "undone" not in [finding.kind for finding in lint(f, *args).findings]
 
 
+def in_branches(run):
+    return lambda x, ws: lax.cond(x[0, 0] > 0, run, lambda x, ws: x, x, ws)
+
+
+def in_inner_loops(run):
+    return lambda x, ws: lax.scan(lambda x, _: (run(x, ws), None), x, None, length=2)[0]
+
+
+# How an iteration of a scan runs its layers, given a function of the carry and the weights that runs all of them.
+BODIES = {
+    "in a row": lambda run: run,
+    "inside a checkpoint": jax.checkpoint,
+    "inside a checkpoint without barrier": functools.partial(jax.checkpoint, prevent_cse=False),
+    "inside a jit": jax.jit,
+    "in a branch": in_branches,
+    "in a branch inside a checkpoint": lambda run: jax.checkpoint(in_branches(run)),
+    "in an inner loop inside a checkpoint": lambda run: jax.checkpoint(in_inner_loops(run)),
+    "before another matmul": lambda run: lambda x, ws: jnp.tanh(run(x, ws) @ ws[0]),
+}
+
+
 @pytest.mark.parametrize("per_iteration", [1, 2, 4])
-@pytest.mark.parametrize("around", [None, True, False])
-def test_lint_finds_a_checkpoint_without_barrier_that_costs_memory_or_has_no_effect(per_iteration, around):
+@pytest.mark.parametrize("body", BODIES)
+def test_lint_finds_a_checkpoint_without_barrier_that_costs_memory_or_has_no_effect(body, per_iteration):
     """Compared with the same checkpoints with barriers, the compiled program has a higher peak or fewer FLOPs."""
 
     def groups(barrier):
         inner = jax.checkpoint(lambda x, w: jnp.tanh(jnp.tanh(x @ w) @ w), prevent_cse=barrier)
-
-        def body(x, ws):
-            return functools.reduce(inner, ws, x), None
-
-        wrapped = body if around is None else jax.checkpoint(body, prevent_cse=around)
-        return lambda w, x: jnp.sum(lax.scan(wrapped, x, w)[0])
+        run = BODIES[body](lambda x, ws: functools.reduce(inner, ws, x))
+        return lambda w, x: jnp.sum(lax.scan(lambda x, ws: (run(x, ws), None), x, w)[0])
 
     args = array(8 // per_iteration, per_iteration, 64, 64), array(512, 64)
     found = lint(groups(False), *args).findings

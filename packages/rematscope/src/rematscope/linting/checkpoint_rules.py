@@ -20,6 +20,7 @@ from rematscope.memory.liveness import live_bytes
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
 from rematscope.render.units import amount_text, bytes_text, first_of, joined
 from rematscope.tracing.checkpoints import nothing
+from rematscope.tracing.trace import Trace, programs_of
 
 _NOTABLE = 1.05  # the smallest ratio of predicted peaks that is reported
 
@@ -77,7 +78,7 @@ def _unprotected_findings(subject: Subject, group: list[Checkpoint]) -> Iterator
             return
     if crowded := [c for c in group if not c.with_its_forward_pass and _shares_body(subject, c)]:
         now, then = (estimate_compiled_bytes(t) for t in (subject.trace, subject.with_barriers(crowded)))
-        if now > then * _NOTABLE:
+        if now > then * _NOTABLE and _matmul_count(subject.trace) > _matmul_count(subject.without(crowded)):
             text = (
                 f"The checkpoint {on(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
                 "branch, runs it and other checkpoints. XLA for a CPU recomputes all of them before their backward "
@@ -85,6 +86,10 @@ def _unprotected_findings(subject: Subject, group: list[Checkpoint]) -> Iterator
                 "Remove prevent_cse=False."
             )
             yield LintFinding(LintKind.RECOMPUTED_EARLY, text, crowded[0].source)
+
+
+def _matmul_count(passes: Trace) -> int:
+    return sum(e.primitive in MATMULS for program in programs_of(passes) for e, _ in program.walk())
 
 
 def _has_matmuls(checkpoint: Checkpoint) -> bool:

@@ -114,7 +114,7 @@ def _shares_body(subject: Subject, checkpoint: Checkpoint) -> bool:
 def _place_text(checkpoint: Checkpoint) -> str:
     """Return where a checkpoint is that no loop or `cond` separates from its first run."""
     if (outer := checkpoint.outer) is not None:
-        return f"inside the one {on(outer.source)}, without a loop between them"
+        return f"inside the checkpoint {on(outer.source)}, without a loop between them"
     if (scan := checkpoint.unrolled_scan) is None:
         return "not inside a scan"
     length, unroll = scan.params["length"], scan.params["unroll"]

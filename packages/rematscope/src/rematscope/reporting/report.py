@@ -108,8 +108,8 @@ class Proposal:
         if len(found) >= 400:
             return ""
         with_policy = f" with policy=jax.checkpoint_policies.{policy_name(policy)}" if policy else ""
-        alone = Changes(place, policy, donate_argnums=self.changes.donate_argnums)
-        start = "By hand" if self.changes == alone else "By hand, the checkpoints alone, without the other changes"
+        is_all = self.changes == Changes(place, policy)
+        start = "By hand" if is_all else "By hand, the checkpoints alone, without the other changes"
         return f"{start}: jax.checkpoint{with_policy}, {found}."
 
     def __repr__(self) -> str:
@@ -367,7 +367,7 @@ class Report(View):
         if not rest:
             return ""
         peaks = (
-            "the peak of the other one is a prediction"
+            "the peak of the other change is a prediction"
             if rest == 1
             else f"the peaks of the other {rest} are predictions"
         )

@@ -301,8 +301,10 @@ class _WrittenRanges(LiveRanges):
         """Record that the bodies of a loop or a `cond` are the current level."""
         before = self._in_backward_body
         self._in_backward_body = before or bool(equation.role)
-        yield
-        self._in_backward_body = before
+        try:
+            yield
+        finally:
+            self._in_backward_body = before
 
     def _add_cond(self, equation: Equation) -> None:
         """Add all branches; the first branch that computes a result writes it into the result's buffer."""

@@ -1,0 +1,89 @@
+"""The search of `report`: which changes it tries, when it ends, and what the report says about both."""
+
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import rematscope
+from rematscope.reporting import fixes
+from rematscope.reporting.fixes import Search
+from rematscope.reporting.report import Proposal
+from rematscope.reporting.rewrite import Changes
+from rematscope.reporting.subject import Subject
+
+policies = jax.checkpoint_policies
+ALONE = "By hand, the checkpoints alone, without the other changes: jax.checkpoint"
+
+
+def repeated_layers(ws, x):
+    """A step with four equal layers, whose loss is not a mean, so that it has no microbatches."""
+
+    def loss(ws):
+        h = x
+        for w in ws:
+            h = h + jnp.tanh(jnp.tanh(h @ w) @ w.T)
+        return jnp.mean(h**2) / jnp.max(h)
+
+    return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+
+REPEATED = [jax.ShapeDtypeStruct((32, 128), jnp.float32)] * 4, jax.ShapeDtypeStruct((4096, 32), jnp.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "start"),
+    [
+        (Changes("layers"), "By hand: jax.checkpoint, one around"),
+        (
+            Changes("layers", policies.dots_saveable),
+            "By hand: jax.checkpoint with policy=jax.checkpoint_policies.dots_saveable, one around",
+        ),
+        (Changes("layers", donate_argnums=(0,)), f"{ALONE}, one around"),
+        (Changes("layers", chunks=2, in_axes=(None, 0)), f"{ALONE}, one around"),
+    ],
+    ids=str,
+)
+def test_the_sentence_on_checkpoints_by_hand_says_what_it_leaves_out(changes, start):
+    subject = Subject(repeated_layers, REPEATED, {}, None, "cpu")
+    found = subject.traced(changes)
+    assert Proposal(subject, found, subject.traced(Changes()), None).by_hand.startswith(start)
+
+
+@pytest.mark.parametrize("smallest", ["segments", "whole"])
+def test_chunks_are_also_tried_with_a_checkpoint_per_layer(monkeypatch, smallest):
+    """The checkpoints with the lowest peak without chunks need not have it with chunks."""
+    subject = Subject(repeated_layers, REPEATED, {}, None, "cpu")
+    chunked = Changes("layers", chunks=8, in_axes=(None, 0), donate_argnums=(0,))
+    limit = int(1.1 * subject.traced(chunked).memory.peak_bytes)
+    search = Search(subject, limit, 6, lambda *_: None)
+    monkeypatch.setattr(Search, "_smallest_undivided", lambda self: [Changes(smallest, donate_argnums=(0,))])
+    monkeypatch.setattr(Search, "_compile", lambda self, changes: self.tried[changes].memory.peak_bytes)
+    trace_parts = Search._trace_parts
+
+    def refuse_others(self, chosen, *parts):
+        return trace_parts(self, chosen, *parts) if chosen[0].checkpoint == "layers" else []
+
+    monkeypatch.setattr(Search, "_trace_parts", refuse_others)
+    found = search.run()
+    assert found is not None and found.checkpoint == "layers" and found.chunks > 1
+
+
+def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
+    report = rematscope.report(repeated_layers, *REPEATED, memory="1 MiB")
+    assert report.best is None
+    for is_complete in (True, False):
+        report._search.is_complete = is_complete
+        assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
+
+
+@pytest.mark.parametrize(("limit", "traced"), [(0, 2), (10**9, 6)])
+def test_beyond_the_limit_on_operations_one_refusal_ends_the_search_for_parts(monkeypatch, limit, traced):
+    asked = []
+    monkeypatch.setattr(fixes, "_DIVISION_OPERATIONS", limit)
+    monkeypatch.setattr(Search, "_first_that_may_fit", lambda self, chosen, option, counts: counts[0])
+    monkeypatch.setattr(Search, "_trace_parts", lambda self, chosen, option, count: asked.append(count) or [])
+    search = Search(types.SimpleNamespace(batch_size=64, operations=1), 1, 6, lambda *_: None)
+    assert not search._divide([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
+    assert len(asked) == traced and search.is_complete == (limit > 0)

@@ -66,15 +66,6 @@ def test_links_of_outputs_stay_in_the_workbook(path):
     assert outside == [] and all((path.parent / link).exists() for link in links)
 
 
-@pytest.mark.parametrize("path", EXERCISES, ids=name_of)
-def test_an_exercise_ends_with_links_to_its_neighbors_by_their_titles(path):
-    links = dict(re.findall(r"\[([^]]+)\]\(([^)]+)\)", nbformat.read(path, as_version=4).cells[-1].source))
-    at = EXERCISES.index(path)
-    for neighbor in EXERCISES[max(at - 1, 0) : at] + EXERCISES[at + 1 : at + 2]:
-        title = nbformat.read(neighbor, as_version=4).cells[0].source.splitlines()[0].removeprefix("# ")
-        assert links.get(title) == neighbor.name
-
-
 @pytest.mark.parametrize("path", pages(), ids=name_of)
 def test_every_way_of_showing_says_the_same(path):
     """HTML output has every word of its plain-text alternative, so that readers of either one miss nothing."""

@@ -213,6 +213,17 @@ def test_a_chapter_leads_to_all_exercises_that_the_board_lists_under_it(chapter)
     assert listed >= {page.number for page in pages.exercises() if page.chapter == chapter.number}
 
 
+def test_the_links_of_an_exercise_follow_the_board():
+    """After the last exercise of a chapter comes the next chapter."""
+    order = [page for chapter, entries in board().sections for page in (chapter, *(entry.page for entry in entries))]
+    for previous, page, following in zip(order, order[1:], order[2:], strict=False):
+        if page.chapter is not None:
+            footer = "".join(json.loads(page.path.read_text())["cells"][-1]["source"])
+            links = re.findall(r"\*\*(?:Previous|Next):\*\* \[(.*?)\]\(([^)]+)\)", footer)
+            found = [(title, (page.path.parent / link).resolve()) for title, link in links]
+            assert found == [(each.title, each.path) for each in (previous, following)], page.path.name
+
+
 @pytest.mark.parametrize("path", sorted((pages.ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda p: p.stem)
 def test_a_chapter_takes_about_as_long_as_it_says(path):
     head = json.loads(path.read_text())["cells"][0]["source"]

@@ -310,7 +310,7 @@ def parts() -> dict[str, float]:
 
     def two_processes():
         for _ in range(2):
-            inmate = zygote.start("try", ProcessLimits(processor_seconds=60, memory=2**30))
+            inmate = zygote.start("try", ProcessLimits(processor_seconds=60, address_space=2**30))
             messages.receive(inmate.line, 1000, [Ready], 60)
             inmate.end()
 

@@ -18,8 +18,8 @@ from grader.verdicts.verdict import Verdict
 from rematscope.render import write_whole
 
 
-def limit(processor_seconds: int, memory: int) -> None:
-    """Limit the further processor time of this process, in seconds, and its further memory, in bytes."""
+def limit(processor_seconds: int, address_space: int) -> None:
+    """Limit the further processor time of this process, in seconds, and its further address space, in bytes."""
     try:
         import resource
     except ImportError:  # On Windows, only the parent's time limit applies
@@ -32,7 +32,7 @@ def limit(processor_seconds: int, memory: int) -> None:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:  # only Linux reports the address space and enforces a limit on it
         return
-    addresses = pages * os.sysconf("SC_PAGE_SIZE") + memory
+    addresses = pages * os.sysconf("SC_PAGE_SIZE") + address_space
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
 
 
@@ -44,7 +44,7 @@ def main() -> None:
         return
     asked = json.loads(told)
     path, written = Path(asked["path"]), Path(asked["written"])
-    limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
+    limit(asked["limits"]["processor_seconds"], asked["limits"]["address_space"])
 
     def write(verdict: Verdict) -> None:
         write_whole(written, json.dumps(verdict.to_dict()))  # the parent must never see half of a verdict

@@ -42,7 +42,7 @@ class ControlGroup:
         self._place = place
         place.mkdir()
         settings = {
-            "memory.max": limits.resident + limits.disk + _BESIDES,
+            "memory.max": limits.memory + limits.disk + _BESIDES,
             "memory.swap.max": 0,
             "memory.oom.group": 1,
             "pids.max": THREADS + 1,
@@ -83,7 +83,7 @@ class ControlGroups:
     def __init__(self) -> None:
         self._place = _delegated_group()
         try:
-            self.group(ProcessLimits(processor_seconds=1, memory=0)).remove()
+            self.group(ProcessLimits(processor_seconds=1, address_space=0)).remove()
         except OSError as error:
             raise NotDelegated(f"no child group can be created in its control group ({error.strerror})") from None
 

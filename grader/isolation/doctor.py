@@ -11,7 +11,7 @@ from grader.isolation.sandbox import SandboxError, Zygote
 from grader.isolation.sandboxed.lockdown import THREADS
 
 # Bytes that the two processes of a submission may have at most, with their temporary folders.
-_A_SUBMISSION = FOR_BATCH.resident + remote_execution.LIMITS.resident + 2 * remote_execution.LIMITS.disk
+_A_SUBMISSION = FOR_BATCH.memory + remote_execution.LIMITS.memory + 2 * remote_execution.LIMITS.disk
 
 
 @dataclass(frozen=True)

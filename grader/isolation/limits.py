@@ -8,13 +8,13 @@ from grader.isolation.sandboxed.protocol import IDLE, IDLE_SECONDS
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """The limits of a check: wall-clock and processor seconds, and bytes in addition to JAX's own. `memory` limits the
-    address space; `resident` limits the resident memory, in the sandbox only."""
+    """The limits of a check: wall-clock and processor seconds, and bytes in addition to JAX's own. `memory` is the
+    resident memory, which is limited in the sandbox only."""
 
     seconds: float = 60
     processor_seconds: int = 60
-    memory: int = 2 * 2**30
-    resident: int = 256 * 2**20
+    address_space: int = 2 * 2**30
+    memory: int = 256 * 2**20
 
 
 class NoVerdict(Exception):
@@ -65,7 +65,7 @@ def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: b
             return used, "Does your code have an endless loop?"
         if ran_out_of_memory:
             return (
-                f"it used more than the allowed memory ({limits.resident // 2**20} MiB in addition to JAX's own)",
+                f"it used more than the allowed memory ({limits.memory // 2**20} MiB in addition to JAX's own)",
                 "Does your answer create an array much larger than its arguments?",
             )
         if name == "SIGKILL":

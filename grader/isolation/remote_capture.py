@@ -50,7 +50,9 @@ class RemoteCapture:
         self.stub = False
         self._limits = limits
         self._seconds = limits.seconds  # that are left
-        self._process = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
+        self._process = zygote.start(
+            "capture", ProcessLimits(limits.processor_seconds, limits.address_space, limits.memory)
+        )
 
     def end(self) -> str:
         """End the process, and return its printed output without the middle. Raises SandboxError if it never

@@ -28,7 +28,7 @@ from grader.stablehlo.value_fingerprints import COLUMNS
 
 SECONDS = 60  # for one answer's programs
 # XLA compiles the programs of Equinox' while loop with checkpoints within 320 MiB, the most of all shipped answers.
-LIMITS = ProcessLimits(processor_seconds=SECONDS, memory=4 * 2**30, resident=384 * 2**20)
+LIMITS = ProcessLimits(processor_seconds=SECONDS, address_space=4 * 2**30, memory=384 * 2**20)
 
 
 class RemoteExecution:
@@ -153,7 +153,7 @@ class RemoteExecution:
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return TimedOut(f"its two programs took longer than {self.seconds:g} s")
         if self._started_process.ran_out_of_memory:
-            return ProgramError(f"its two programs used more than the allowed memory ({LIMITS.resident >> 20} MiB).")
+            return ProgramError(f"its two programs used more than the allowed memory ({LIMITS.memory >> 20} MiB).")
         if ended.how() == "SIGKILL":
             return Killed("the process that ran its two programs was killed (SIGKILL)")
         return ProgramError(f"its two programs crashed the process that ran them ({ended.how()}).")

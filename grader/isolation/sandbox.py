@@ -204,7 +204,7 @@ class Zygote:
             raise
 
     def _try_out(self):
-        inmate = self.start("try", ProcessLimits(processor_seconds=60, memory=2**30))
+        inmate = self.start("try", ProcessLimits(processor_seconds=60, address_space=2**30))
         try:
             messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):

@@ -65,7 +65,7 @@ def all_right(questions: Sequence[Question]) -> str:
 
 
 def failed_requirements(
-    requirements: Sequence[Sequence[Sequence[Requirement]]], observe_cases: Sequence[CaseObservation]
+    requirements: Sequence[Sequence[Sequence[Requirement]]], observations: Sequence[CaseObservation]
 ) -> tuple[list[Finding], list[str]]:
     """Return the findings about an answer; if it meets all requirements, return advice and the requirements' claims.
 
@@ -74,13 +74,13 @@ def failed_requirements(
 
     Args:
       requirements: for each case, the groups of its requirements.
-      observe_cases: a function that returns the observations of each case, in the same order.
+      observations: what the answer does in each case, in the same order.
     """
     advice: list[Finding] = []
     shown = ["Values and gradients match the reference in every case."]
     claimed: dict[str, list[str]] = {}  # maps claims to the cases that show them
     for groups in itertools.zip_longest(*requirements, fillvalue=()):
-        asked = [(behaviour, group) for behaviour, group in zip(observe_cases, groups, strict=True) if group]
+        asked = [(behaviour, group) for behaviour, group in zip(observations, groups, strict=True) if group]
         found = group_findings(
             CaseFinding((number, finding.kind), behaviour.case, finding)
             for behaviour, group in asked
@@ -94,7 +94,7 @@ def failed_requirements(
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
     most_first = sorted(claimed.items(), key=lambda each: -len(each[1]))
-    return advice, [*shown, *(_claims_sentence(claims, cases, len(observe_cases)) for claims, cases in most_first)]
+    return advice, [*shown, *(_claims_sentence(claims, cases, len(observations)) for claims, cases in most_first)]
 
 
 def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:

@@ -51,9 +51,9 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
       cases: the cases to trace the answer in, and the questions to ask it.
       seed: the seed of the order.
 
-      Returns:
-        The evidence, in the order of `cases`. If the answer raises in a case, the evidence of this case is a `Failure`
-        instead of programs.
+    Returns:
+      The evidence, in the order of `cases`. If the answer raises in a case, the evidence of this case is a `Failure`
+      instead of programs.
 
     Raises:
       CaptureError: if the traced programs cannot be exported, for instance because they call back into Python.

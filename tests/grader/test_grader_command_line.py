@@ -165,7 +165,7 @@ def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):
     assert (attempt.exercise, attempt.verdict.outcome, attempt.source) == (NAME, "could not be judged", text + "\n")
 
 
-LIMITS = CheckLimits(seconds=300, processor_seconds=60, memory=2**30)
+LIMITS = CheckLimits(seconds=300, processor_seconds=60, address_space=2**30)
 
 
 @pytest.mark.slow

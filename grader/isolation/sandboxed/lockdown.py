@@ -25,14 +25,14 @@ class ProcessLimits:
 
     Attributes:
       processor_seconds: the seconds of processor time of all threads together.
-      memory: the bytes of address space, in addition to those that the process starts with.
-      resident: the bytes of resident pages and page tables, in addition to those that the process starts with.
+      address_space: the bytes of address space, in addition to those that the process starts with.
+      memory: the bytes of resident pages and page tables, in addition to those that the process starts with.
       disk: the bytes of the temporary folder, and of the largest file in it.
     """
 
     processor_seconds: int
-    memory: int
-    resident: int = 256 * 2**20
+    address_space: int
+    memory: int = 256 * 2**20
     disk: int = 64 * 2**20
 
 
@@ -95,7 +95,7 @@ def _set_limits(limits: ProcessLimits):
 
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     sizes = {
-        resource.RLIMIT_AS: pages * resource.getpagesize() + limits.memory,
+        resource.RLIMIT_AS: pages * resource.getpagesize() + limits.address_space,
         resource.RLIMIT_CPU: limits.processor_seconds,
         resource.RLIMIT_FSIZE: limits.disk,
         resource.RLIMIT_NOFILE: 256,

@@ -159,7 +159,7 @@ def _guard_work(job: Job, asker: socket.socket, line: socket.socket, joining: li
         return
     reader, writer = os.pipe()
     there, says = os.pipe()
-    memory = Memory(limits.resident)
+    memory = Memory(limits.memory)
     worker = os.fork()
     if worker == 0:
         _do_work(_WORK[job.work], limits, line, writer, joining, says)  # does not return

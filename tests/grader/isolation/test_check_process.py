@@ -79,7 +79,7 @@ from grader.isolation.check_process import limit
 
 while time.process_time() < 2:  # as importing JAX does on a slow machine
     pass
-limit(processor_seconds=1, memory=2**30)
+limit(processor_seconds=1, address_space=2**30)
 while time.process_time() < 2.6:
     pass
 print("within the limit", flush=True)

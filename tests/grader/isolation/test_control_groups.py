@@ -136,7 +136,7 @@ import os, subprocess, sys, time
 from grader.isolation.control_groups import ControlGroups
 from grader.isolation.sandboxed.lockdown import ProcessLimits
 
-group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0, resident=0, disk=0))
+group = ControlGroups().group(ProcessLimits(processor_seconds=60, address_space=0, memory=0, disk=0))
 begin = f"import os, threading, time; os.write({group.joining.fileno()}, b'0')"
 def joined(code):
     return subprocess.run([sys.executable, "-c", begin + chr(10) + code], pass_fds=[group.joining.fileno()])
@@ -195,7 +195,7 @@ def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated)
     script = f"""
     from grader.isolation.control_groups import ControlGroups
     from grader.isolation.sandboxed.lockdown import ProcessLimits
-    group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0))
+    group = ControlGroups().group(ProcessLimits(processor_seconds=60, address_space=0))
     (own,) = Path({str(place)!r}).glob("answer-*")
     limits = [(own / name).read_text().strip() for name in ("pids.max", "memory.swap.max", "memory.oom.group")]
     there = (own / "cpu.max").exists()
@@ -208,7 +208,7 @@ def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated)
 
 def test_limits_that_a_kernel_has_not_are_not_made(tmp_path):
     # A cgroup file system refuses to create files, so a limit whose file is missing must not be written.
-    group = control_groups.ControlGroup(tmp_path / "group", ProcessLimits(processor_seconds=1, memory=1))
+    group = control_groups.ControlGroup(tmp_path / "group", ProcessLimits(processor_seconds=1, address_space=1))
     assert [path.name for path in (tmp_path / "group").iterdir()] == ["cgroup.procs"]
     group.joining.close()
 
@@ -221,7 +221,7 @@ def test_each_answer_has_its_own_control_group_which_is_removed_with_it(delegate
     from grader.isolation import sandbox
     from grader.isolation.sandboxed.lockdown import ProcessLimits
     with sandbox.Zygote() as zygote:
-        inmates = [zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30)) for _ in range(2)]
+        inmates = [zygote.start("execute", ProcessLimits(processor_seconds=60, address_space=2**30)) for _ in range(2)]
         for inmate in inmates:
             while not inmate.group.joined: pass
         groups = [sorted(path.name[:6] for path in Path({str(delegated)!r}).iterdir() if path.is_dir())]
@@ -257,7 +257,7 @@ def test_a_group_that_others_are_in_is_no_delegated_one(delegated):
 @pytest.mark.skipif(TREE is not None, reason="there are control groups of version 2 here")
 def test_where_there_are_none_there_is_a_reason():
     with pytest.raises(control_groups.NotDelegated, match="control group") as refused:
-        control_groups.ControlGroups().group(ProcessLimits(processor_seconds=1, memory=1))
+        control_groups.ControlGroups().group(ProcessLimits(processor_seconds=1, address_space=1))
     # If version 1 has the controllers, delegation does not help.
     of_version_1 = ":memory:" in Path("/proc/self/cgroup").read_text()
     assert ("systemd.unified_cgroup_hierarchy=1" in str(refused.value)) == of_version_1

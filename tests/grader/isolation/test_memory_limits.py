@@ -26,7 +26,7 @@ def mapped(size, flags, file=-1, where=None):
     place = libc.mmap(where, size, 3, flags, file, 0)
     return None if place == FAILED else place
 """
-TOO_MUCH = f"more than the allowed memory ({FOR_BATCH.resident >> 20} MiB"
+TOO_MUCH = f"more than the allowed memory ({FOR_BATCH.memory >> 20} MiB"
 # Each attack would take 1.5 GiB if nothing stopped it, and no more.
 ATTACKS = {
     "shared pages, all but one unmapped": ("refused", """
@@ -149,7 +149,7 @@ def test_files_that_are_open_and_deleted_count_too(grader_in_sandbox):
 @bubblewrap.needed
 def test_the_process_that_runs_programs_has_a_memory_limit_too(grader_in_sandbox, monkeypatch):
     right = (ROOT / "solutions" / f"{NAME}.py").read_bytes()
-    monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, resident=2**20))
+    monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, memory=2**20))
     graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", right), seed=91)
     assert "its two programs used more than the allowed memory (1 MiB)" in graded.reason, graded
 
@@ -163,5 +163,5 @@ def test_the_largest_programs_of_a_right_answer_run_within_the_limit(grader_in_s
 
 def test_four_processes_of_two_jobs_have_less_than_two_gibibytes():
     """Between two checks of its memory, each process may exceed its limit by 0.1 GiB."""
-    one = FOR_BATCH.resident + remote_execution.LIMITS.resident + 2 * remote_execution.LIMITS.disk
+    one = FOR_BATCH.memory + remote_execution.LIMITS.memory + 2 * remote_execution.LIMITS.disk
     assert 2 * (one + 2 * 0.1 * 2**30) < 2 * 2**30

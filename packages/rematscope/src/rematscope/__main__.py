@@ -200,7 +200,8 @@ def _load_object(text: str) -> Any:
     except AttributeError as error:
         near = difflib.get_close_matches(part, [each for each in dir(found) if not each.startswith("_")], 1)
         meant = f" Did you mean {near[0]}?" if near else ""
-        raise _Unknown(f"there is no {name} in {where}: {error}.{meant}") from error
+        cause = f": {error}" if "." in name else ""
+        raise _Unknown(f"there is no {name} in {where}{cause}.{meant}") from error
     return found
 
 

@@ -63,7 +63,7 @@ def hi_primitive(eqn: JaxprEqn) -> Any:  # the class has no public name
 def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
     """Return the jaxpr that `eqn` calls exactly once with its own operands, or None if `eqn` does anything else."""
     if (prim := hi_primitive(eqn)) is not None:
-        if type(prim).__name__ == "RematTraced":
+        if is_remat3_checkpoint(eqn):
             body: AnyJaxpr = prim.jaxpr
             return body
         keeps = checkpoint_name(eqn) is not None or passes_first_operand(eqn)
@@ -117,7 +117,7 @@ def primitive_name(eqn: JaxprEqn) -> str:
     """
     if is_remat3_checkpoint(eqn):
         return "checkpoint"
-    if type(hi_primitive(eqn)).__name__ == "CustomVJPTraced":
+    if _is_hi_custom_gradient(eqn):
         return "custom_vjp_call"
     return eqn.primitive.name if checkpoint_name(eqn) is None else "name"
 
@@ -146,9 +146,14 @@ def is_differentiated(eqn: JaxprEqn) -> bool:
     return bool(eqn.params.get("differentiated"))
 
 
+def _is_hi_custom_gradient(eqn: JaxprEqn) -> bool:
+    """Return whether an equation is a `custom_vjp` function that is a `HiPrim`."""
+    return type(hi_primitive(eqn)).__name__ == "CustomVJPTraced"
+
+
 def is_custom_rule(eqn: JaxprEqn) -> bool:
     """Return whether an equation is a function with a custom derivative rule, which is opaque."""
-    return eqn.primitive.name.startswith("custom_") or type(hi_primitive(eqn)).__name__ == "CustomVJPTraced"
+    return eqn.primitive.name.startswith("custom_") or _is_hi_custom_gradient(eqn)
 
 
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:

@@ -30,7 +30,7 @@ from rematscope.reporting.page import document, pictures
 from rematscope.reporting.rewrite import Changes, blocks_of
 from rematscope.reporting.subject import Subject, Traced
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
-from rematscope.seconds.devices import DEVICES, Device, device_called
+from rematscope.seconds.devices import DEVICES, Device, device_called, is_tpu
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
 from rematscope.tracing.entry_points import with_own_options
 from rematscope.xla.compiling import check_target, spelled
@@ -482,7 +482,7 @@ class Report(View):
 
 def _is_gpu(device: Device) -> bool:
     """Return whether a device of the table is a GPU."""
-    return device.name in DEVICES and not device.name.startswith("tpu")
+    return device.name in DEVICES and not is_tpu(device.name)
 
 
 def _uncompiled_text(tried: int, expected: Sequence[str]) -> str:
@@ -549,7 +549,7 @@ def _target_for(device: Device | None, target: str | None) -> str:
     if target is not None:
         check_target(target)
         return target
-    if device is not None and device.name.startswith("tpu"):
+    if device is not None and is_tpu(device.name):
         here = all(importlib.util.find_spec(name) is not None for name in ("libtpu", "flatbuffers"))
         return device.name if here and device.topology else "cpu"
     return "gpu" if jax.default_backend() == "gpu" else "cpu"

@@ -47,7 +47,7 @@ from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
 from rematscope.scheduling.cuts import stretches
-from rematscope.scheduling.host import LEAST
+from rematscope.scheduling.host import MIN_OFFLOADED_BYTES
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduced
 from rematscope.tracing.arguments import callable_name, flattened, is_array, type_description
@@ -211,7 +211,7 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
             if loops_deep(jaxpr_of(without_checkpoints(once), *args, **kwargs)) <= depth:
                 has_no = "inner loops" if depth else "loops"
                 raise PlanError(f"The loss has no {has_no}: checkpoint={place!r} has no effect. Use 'layers'.")
-            offload = LEAST if place == "offloaded loops" else None
+            offload = MIN_OFFLOADED_BYTES if place == "offloaded loops" else None
             if offload and jax_compat.misreads_offloaded_stacks(jax.default_backend()):
                 raise PlanError(
                     f"checkpoint={place!r} would give wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads "

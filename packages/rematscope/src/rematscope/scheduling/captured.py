@@ -90,7 +90,7 @@ def with_outer_values(once: CalledOnce, leaves: Sequence[Any], by: str) -> tuple
     first. `by` is the name of the function that needs this, for a message.
     """
     jaxpr: Any = once.jaxpr
-    with_outer, outer = checkpoints.with_outer_values(jaxpr)
+    with_outer, outer = checkpoints.split_outer_values(jaxpr)
     values = [*outer, *leaves]
     made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):

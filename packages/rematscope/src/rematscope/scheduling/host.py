@@ -36,7 +36,7 @@ from rematscope.scheduling.peak_program import MIB, PeakProgram
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 
-LEAST = 2**20  # bytes; smaller stacks are not offloaded
+MIN_OFFLOADED_BYTES = 2**20  # smaller stacks are not offloaded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Moves:
         """Return whether a value belongs to a loop whose stack of it is large enough to offload."""
         loop = self.linearized.loop_of.get(value)
         key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
-        return loop is not None and not key and loop.length * value.nbytes >= LEAST
+        return loop is not None and not key and loop.length * value.nbytes >= MIN_OFFLOADED_BYTES
 
     def seconds(self, size: float) -> float:
         """Return the time of a transfer in one direction."""

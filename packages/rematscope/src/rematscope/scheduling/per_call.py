@@ -74,7 +74,10 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
 
     @abc.abstractmethod
     def _make_plan(self, call: GradientCall) -> Any:
-        """Return a plan for calls like this one, whose arguments are shapes."""
+        """Return a plan for calls like this one, whose arguments are shapes.
+
+        `AutoFunction` searches for one, and `load_schedule` reads one from a file.
+        """
 
     @abc.abstractmethod
     def _function_of(self, plan: Any) -> Planned:

@@ -17,7 +17,6 @@ from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
-from rematscope.memory.xla_estimate import is_tpu
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, first_of, seconds_text
@@ -31,7 +30,7 @@ from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
-from rematscope.seconds.devices import Device
+from rematscope.seconds.devices import Device, is_tpu
 from rematscope.tracing.static_values import OfArrays, has_static
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement

@@ -64,9 +64,9 @@ from rematscope.errors import PlanError
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Program, Value, free_values
 from rematscope.jax_compat import misreads_offloaded_stacks
-from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import BackwardEmitter, EmissionState, Snapshot, is_cotangent
 from rematscope.scheduling.linearize import Linearized
+from rematscope.seconds.devices import is_tpu
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -17,7 +17,6 @@ from functools import cached_property
 
 from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value, reading, total_bytes
-from rematscope.memory.xla_estimate import is_tpu
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
 from rematscope.scheduling.costs import cost_in
@@ -26,6 +25,7 @@ from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.settings import SETTINGS
+from rematscope.seconds.devices import is_tpu
 
 
 class BlockProposer:

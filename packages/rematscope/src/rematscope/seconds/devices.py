@@ -231,6 +231,11 @@ DEVICES = {
 REFERENCE_DEVICE = DEVICES["tpu v5e"]
 
 
+def is_tpu(name: str) -> bool:
+    """Return whether the name of a device or of a compilation target is that of a TPU, on this machine or not."""
+    return name.startswith("tpu")
+
+
 def device_called(device: Device | str) -> Device:
     """Return a device, or the device with a name such as `"tpu v5e"`, spelled like `measure`'s targets.
 

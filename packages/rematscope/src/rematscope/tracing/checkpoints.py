@@ -261,7 +261,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any
             jaxpr = jax_compat.make_jaxpr(inner)(*given)  # once, because some losses, such as nnx's, allow one call
-            alone, outer = with_outer_values(jaxpr)
+            alone, outer = split_outer_values(jaxpr)
             values = [*outer, *given]
             shapes = [shape_struct(jax.typeof(x), sharding=like(x)) for x in values]
             found.append(remap_shard_map(alone, values) if manual_axes() else (alone, shapes))
@@ -276,7 +276,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return called_once(loss, shapes, {}), shapes, {}
 
 
-def with_outer_values(jaxpr: Any) -> tuple[Callable[..., Any], list[Any]]:
+def split_outer_values(jaxpr: Any) -> tuple[Callable[..., Any], list[Any]]:
     """Return a jaxpr as a function of the values of outer transformations that it closes over, followed by its
     arguments; and these values.
     """

@@ -313,7 +313,7 @@ def trace_call(
         )
     check_differentiable((args, kwargs))
     name, paths = callable_name(f), argument_paths(f, args, kwargs)
-    as_it_stands = functools.partial(_as_it_stands, name, flat.updating, leaves, paths)
+    as_written = functools.partial(_trace_as_written, name, flat.updating, leaves, paths)
     with progress_message("tracing"), gc_paused():
         if differentiate is None:
             try:
@@ -322,13 +322,13 @@ def trace_call(
                 pass
             except Exception:  # a step's own gradient or optimizer may have no derivative; then trace it as written
                 with contextlib.suppress(Exception):
-                    if (step := as_it_stands(is_step)) is not None:
+                    if (step := as_written(is_step)) is not None:
                         return step
                 raise
-            if (step := as_it_stands(is_step)) is not None:
+            if (step := as_written(is_step)) is not None:
                 return step
         if differentiate is False:
-            if (step := as_it_stands(lambda *_: True)) is None:
+            if (step := as_written(lambda *_: True)) is None:
                 raise TraceError(
                     f"{name} takes no gradient itself, so differentiate=False has nothing to trace. Remove it."
                 )
@@ -398,7 +398,7 @@ def _trace_passes(
     return Trace(function, fwd, bwd, saved, incoming, *equal, mesh, remat3=inline.has_remat3_checkpoint)
 
 
-def _as_it_stands(
+def _trace_as_written(
     function: str,
     flat: Callable[..., Any],
     leaves: list[Any],

@@ -19,8 +19,9 @@ ABSENT = {device.name: device.topology for device in DEVICES.values() if device.
 
 def generation(target: str) -> str | None:
     """Return `tpu v5e` for `tpu v5e:2x4`; None if the target cannot be compiled for without a TPU."""
-    found = re.fullmatch(r"(tpu \w+)(:\d+(x\d+)+)?", target)
-    return found[1] if found and found[1] in ABSENT else None
+    name, colon, shape = target.partition(":")
+    is_shape = re.fullmatch(r"\d+(x\d+)+", shape) is not None
+    return name if name in ABSENT and is_shape == bool(colon) else None
 
 
 def topology(target: str, chips: int) -> str:

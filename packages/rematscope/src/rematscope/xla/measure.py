@@ -19,7 +19,7 @@ from rematscope.render.parts import Lines, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
-from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.devices import Device, device_called, is_tpu
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.entry_points import with_own_options
@@ -151,7 +151,7 @@ class CompiledMemory:
         given = arguments if given is None else given
         peak = given + outputs - overwritten + temporaries
         host = analysis.get("host_temp_size_in_bytes", 0)
-        reported = analysis["peak_memory_in_bytes"] if target.startswith("tpu") else None
+        reported = analysis["peak_memory_in_bytes"] if is_tpu(target) else None
         return cls(arguments, outputs, overwritten, temporaries, peak, host, reported)
 
 

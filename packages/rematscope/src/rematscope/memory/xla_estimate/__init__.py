@@ -14,7 +14,7 @@ from rematscope.memory.xla_estimate.estimate import (
     estimate_temporary_bytes,
     target_notes,
 )
-from rematscope.memory.xla_estimate.fusion import is_fused, is_tpu
+from rematscope.memory.xla_estimate.fusion import is_usually_fused
 from rematscope.memory.xla_estimate.loop_invariants import with_moved
 
 __all__ = [
@@ -24,8 +24,7 @@ __all__ = [
     "distinct_constants",
     "estimate_compiled_bytes",
     "estimate_temporary_bytes",
-    "is_fused",
-    "is_tpu",
+    "is_usually_fused",
     "target_notes",
     "with_moved",
 ]

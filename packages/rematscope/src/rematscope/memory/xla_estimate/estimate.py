@@ -48,11 +48,11 @@ from rematscope.memory.xla_estimate.fusion import (
     FUSES_OPERANDS,
     Fused,
     fuse,
-    is_tpu,
     scattered_into,
     with_flattened,
 )
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
+from rematscope.seconds.devices import is_tpu
 from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of
 
 

@@ -29,7 +29,7 @@ from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
 from rematscope.memory.xla_estimate.hlo_rewrites import (
-    ELEMENTWISE,
+    FUSED_LIKE_ELEMENTWISE,
     MIXED,
     count_readers,
     find_aliases,
@@ -38,14 +38,15 @@ from rematscope.memory.xla_estimate.hlo_rewrites import (
     operands,
 )
 from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
+from rematscope.seconds.devices import is_tpu
 
-_EXPENSIVE = ELEMENTWISE - DUPLICABLE
+_EXPENSIVE = FUSED_LIKE_ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # multiply an array by itself
-CAN_ALIAS_OPERAND = ELEMENTWISE - {"copy"} | {MIXED}
+CAN_ALIAS_OPERAND = FUSED_LIKE_ELEMENTWISE - {"copy"} | {MIXED}
 # XLA limits the number of duplicates of an operation (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 _MOVED_ONCE = (MOVES & FUSIBLE) - DUPLICABLE
-FUSES_OPERANDS = ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
+FUSES_OPERANDS = FUSED_LIKE_ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +73,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     found = Fused()
     together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
     in_place = FUSES_OPERANDS | MATMULS if is_tpu(target) else FUSES_OPERANDS
-    fusing, at_a_price = ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
+    fusing, at_a_price = FUSED_LIKE_ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
     ends = _matmul_epilogues(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
     found.fused_away.update((product.outputs[0], product) for product in ends.values())
@@ -94,7 +95,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
         once = _is_at_most_unary(equation, spread)
         expensive = equation.primitive in at_a_price
-        if is_tpu(target) and equation.primitive in ELEMENTWISE:
+        if is_tpu(target) and equation.primitive in FUSED_LIKE_ELEMENTWISE:
             once, expensive = True, False
         cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
@@ -128,11 +129,6 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     return found
 
 
-def is_tpu(target: str) -> bool:
-    """Return whether a target is a TPU, on this machine or not."""
-    return target == "tpu" or target.startswith("tpu ")
-
-
 def _matmul_epilogues(
     equations: Sequence[Equation],
     readers: dict[Value, list[Equation]],
@@ -155,7 +151,7 @@ def _matmul_epilogues(
             equation = equations[place := heapq.heappop(pending)]
             while pending and pending[0] == place:
                 heapq.heappop(pending)
-            if equation.primitive not in ELEMENTWISE or len(equation.outputs) != 1:
+            if equation.primitive not in FUSED_LIKE_ELEMENTWISE or len(equation.outputs) != 1:
                 break
             for operand in unread.keys() & operands(equation, same):
                 unread[operand] -= 1
@@ -262,7 +258,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             maker = makers.get(first_alias(maker.inputs[0], same))
         return (
             maker is not None
-            and maker.primitive in ELEMENTWISE - _EXPENSIVE - {"copy"}
+            and maker.primitive in FUSED_LIKE_ELEMENTWISE - _EXPENSIVE - {"copy"}
             and _is_at_most_unary(maker, spread)
         )
 
@@ -334,7 +330,7 @@ class _Paths:
             for operand in operands(equation, self._aliases):
                 behind |= self._behind.get(operand, 0)
             for value in equation.outputs:
-                if len(readers.get(value, ())) > 1 and equation.primitive in ELEMENTWISE - _EXPENSIVE:
+                if len(readers.get(value, ())) > 1 and equation.primitive in FUSED_LIKE_ELEMENTWISE - _EXPENSIVE:
                     self._bits[value] = 1 << len(self._bits)
                 self._behind[value] = behind | self._bits.get(value, 0)
 
@@ -353,14 +349,14 @@ class _Paths:
                 if operand is value or not self._behind.get(operand, 0) & bit:
                     continue
                 maker = self._makers[operand]
-                if not self._is_fused(operand, maker, equation):
+                if not self._is_path_fused(operand, maker, equation):
                     return False
                 pending.append(maker)
         return True
 
-    def _is_fused(self, value: Value, maker: Equation, reader: Equation) -> bool:
+    def _is_path_fused(self, value: Value, maker: Equation, reader: Equation) -> bool:
         return (
-            maker.primitive in ELEMENTWISE
+            maker.primitive in FUSED_LIKE_ELEMENTWISE
             and maker not in self._together
             and reader.primitive in FUSES_OPERANDS
             and reader not in self._together
@@ -368,10 +364,10 @@ class _Paths:
         )
 
 
-def is_fused(equation: Equation) -> bool:
+def is_usually_fused(equation: Equation) -> bool:
     """Return whether XLA fuses an operation into its readers; a division is fused only into a single reader."""
     return (
-        equation.primitive in ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
+        equation.primitive in FUSED_LIKE_ELEMENTWISE & (DUPLICABLE | {"div", "rem"})
         and len(equation.outputs) == 1
         and _is_at_most_unary(equation)
     )

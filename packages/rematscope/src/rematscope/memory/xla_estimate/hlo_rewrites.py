@@ -48,8 +48,8 @@ from rematscope.memory.xla_estimate.loop_invariants import hoisted
 from rematscope.memory.xla_estimate.unrolled import copy_program, unrolled
 
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
-ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
-LEAST = 4096  # elements, from which on a CPU's library computes reductions with the operations around them
+FUSED_LIKE_ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
+YNNPACK_MIN_ELEMENTS = 4096  # from which on a CPU's library computes reductions with the operations around them
 MIXED = "threefry2x32"  # the loop that mixes random bits
 
 
@@ -217,7 +217,7 @@ class _Lowering:
                     return self._expand_grouped_matmul(equation)
                 case "random_bits" if str(equation.inputs[0].dtype) == "key<fry>":
                     return self._expand_random_bits(equation)
-        if equation.primitive in ELEMENTWISE and len(equation.outputs) == 1:
+        if equation.primitive in FUSED_LIKE_ELEMENTWISE and len(equation.outputs) == 1:
             if (later := self._repeated.later(equation)) is None:
                 return self._with_broadcasts(equation)
             self.equations += later[:-1]
@@ -242,7 +242,11 @@ class _Lowering:
         inputs = list(equation.inputs)
         for i, value in enumerate(inputs):
             if isinstance(value, Literal):
-                if self._target == "cpu" and len(inputs) > 1 and math.prod(result.on_device.shape) >= LEAST:
+                if (
+                    self._target == "cpu"
+                    and len(inputs) > 1
+                    and math.prod(result.on_device.shape) >= YNNPACK_MIN_ELEMENTS
+                ):
                     inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=result.shape)
                     inputs[i].sharding = result.sharding
             elif value.shape not in (result.shape, ()):

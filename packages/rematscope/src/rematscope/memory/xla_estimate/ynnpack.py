@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.xla_estimate.hlo_rewrites import LEAST, operands
+from rematscope.memory.xla_estimate.hlo_rewrites import YNNPACK_MIN_ELEMENTS, operands
 
 _SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
 _COMPUTED = frozenset(
@@ -80,5 +80,5 @@ def _is_computed(equation: Equation) -> bool:
         return False
     if equation.primitive in ("dot_general", "broadcast_in_dim"):
         return True
-    large = any(math.prod(v.on_device.shape) >= LEAST for v in values)
+    large = any(math.prod(v.on_device.shape) >= YNNPACK_MIN_ELEMENTS for v in values)
     return large and equation.primitive in _COMPUTED | _SUMS

@@ -358,3 +358,10 @@ def test_each_line_is_compared_at_most_twice_and_its_form_is_computed_once():
             sys.setprofile(None)
         assert [repeat.times for repeat in found] == [32, 32] and again == ("_form_of" not in calls)
         assert calls.count("repeats_at") <= 2 * len(rows)
+
+
+def test_an_empty_residual_has_no_row():
+    empty = jax.custom_vjp(lambda x: jnp.sin(x))
+    empty.defvjp(lambda x: (jnp.sin(x), (x, jnp.zeros(0) * x[0, 0])), lambda saved, ct: (ct * jnp.cos(saved[0]),))
+    assert any(residual.nbytes == 0 for residual in trace(empty, X).residuals)
+    assert [row.type for row in residual_table(empty, X).rows] == ["f32[4,8]"]

@@ -80,7 +80,8 @@ class ResidualTable(View):
     Attributes:
       trace: the trace that the residuals come from.
       device: the device of the time estimates; None if no device was given.
-      rows: the rows: first computed values, then constants, then arguments, each by decreasing size.
+      rows: the rows: first computed values, then constants, then arguments, each by decreasing size. Empty arrays have
+        no row.
       nbytes: the total bytes of the residuals on the device.
     """
 
@@ -206,7 +207,7 @@ def _list_rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
         return 0.0 if maker is None else spent.get(maker, 0.0)
 
     total = passes.saved_device_bytes() or 1
-    residuals = list({r.array: r for r in passes.residuals}.values())
+    residuals = list({r.array: r for r in passes.residuals if r.nbytes}.values())  # cuDNN's rule saves empty arrays
     alike = _group_residuals(residuals, len(residuals) > _MANY, type_text)
     if len(alike) > _MANY:
         alike = _group_residuals(residuals, True, lambda value: (value.dtype, len(value.shape)))

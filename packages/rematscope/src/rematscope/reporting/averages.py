@@ -37,6 +37,7 @@ from rematscope.reporting.batch_axis import (
     same_maps,
     same_params,
 )
+from rematscope.reporting.batch_blocks import ANY, blocks_of_results, is_divisible, makes_positions
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.gradient_loops import Divided, mark_of
@@ -71,11 +72,14 @@ class Relation(NamedTuple):
         parts. `"zero"`: all values are 0. `"unknown"`: no rule covers an operation that it depends on.
       scale: the factor.
       cause: of an unknown relation, the equation that no rule covers, for the whole batch and for a part.
+      blocks: of a sliced value, the number of blocks of its batch axis; see `rematscope.reporting.batch_blocks`. `ANY`
+        if the values of all examples are equal.
     """
 
     how: str
     scale: Fraction = Fraction(1)
     cause: Any = None
+    blocks: int = 1
 
 
 _SAME, _SLICED, _ZERO, _UNKNOWN = map(Relation, ("same", "sliced", "zero", "unknown"))
@@ -182,7 +186,7 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None]:
             if v in loop.totals:
                 is_known = found in (Relation("sum"), _ZERO)
             else:
-                is_known = found in (_SLICED, _ZERO) if axis is not None else proof.is_mean(found)
+                is_known = _one_block(found) in (_SLICED, _ZERO) if axis is not None else proof.is_mean(found)
             if not is_known:
                 what = f"{v.aval.dtype}{list(names[v].aval.shape)}"
                 how = "a sum over the examples" if v in loop.totals else "an average over the microbatches"
@@ -237,6 +241,8 @@ class _Proof:
         self._has_value = False
         self.has_maps = False  # whether a scan over examples counts as independent, if its derivative does too
         self._whole_of = dict[Any, Variable]()
+        self._input_blocks = 1  # the number of blocks of the batch axes of the inputs
+        self._outer_blocks = 1  # the number of blocks of the axis in which the blocks of relations are counted
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
     def is_mean(self, relation: Relation) -> bool:
@@ -348,9 +354,61 @@ class _Proof:
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
-            return self._known_relations(op, smaller, [*operands]) or unknown
+            return self._relations_in_blocks(op, smaller, operands) or unknown
         except NotPaired:
             return unknown
+
+    def _relations_in_blocks(
+        self, op: Operation, smaller: Operation, operands: Sequence[Relation]
+    ) -> Sequence[Relation] | None:
+        """Return the relations of the results of an operation whose operands may have several blocks.
+
+        All operands must have the same blocks. Then the operation, and its bodies, are treated as if these were one.
+        """
+        joined = self._of_joined_blocks(op, smaller, operands)
+        if joined is not None:
+            return joined
+        numbers = {r.blocks for r in operands if r.how == "sliced"}
+        blocks = max(numbers, default=ANY)
+        if not numbers <= {ANY, blocks}:
+            return None
+        outer, is_made = self._outer_blocks, makes_positions(op, smaller, self._count)
+        around = outer * max(blocks, 1)
+        if around > 1 and not is_divisible(op, smaller, around, self._count):
+            return None
+        if around != self._input_blocks and is_made:
+            return None
+        self._outer_blocks = around
+        try:
+            found = self._known_relations(op, smaller, [r._replace(blocks=1) for r in operands])
+        finally:
+            self._outer_blocks = outer
+        if found is None:
+            return None
+        if blocks == ANY:  # all examples have equal values, unless the operation makes positions or random numbers
+            is_simple = not is_made and not jax_compat.bodies(op.eqn) and op.eqn.primitive.name != "reshape"
+            blocks = ANY if is_simple else 1
+        return [r._replace(blocks=r.blocks * blocks) if r.how == "sliced" else r for r in found]
+
+    def _of_joined_blocks(
+        self, op: Operation, smaller: Operation, operands: Sequence[Relation]
+    ) -> list[Relation] | None:
+        """Return the relations of the results of an operation that joins, divides or regroups blocks, or None."""
+        present = {r.scale for r in operands if r.how == "sliced"}
+        if len(present) != 1 or any(r.how not in ("sliced", "zero") for r in operands):
+            return None
+        axes = axes_of(op.invars, smaller.invars, self._count)
+        pairs = zip(operands, axes, strict=True)
+        given = [None if axis is None else r.blocks if r.how == "sliced" else ANY for r, axis in pairs]
+        found = blocks_of_results(op, smaller, given, self._count)
+        if found is None or not is_divisible(op, smaller, self._outer_blocks, self._count):
+            return None
+        after = zip(op.outvars, axes_of(op.outvars, smaller.outvars, self._count), found, strict=True)
+        parts = self._outer_blocks * self._count
+        if any(v.aval.shape[axis or 0] % (max(n, 1) * parts) for v, axis, n in after):
+            return None
+        (scale,) = present
+        return [Relation("sliced", scale, blocks=n) for n in found]
 
     def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
         """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
@@ -470,15 +528,17 @@ class _Proof:
         count = len(op.outvars)
 
         floats = [is_float(v.aval) for v in op.outvars]
-        results = self._of_rule(whole, part, [*operands, *[_UNKNOWN] * sum(floats)])[:count]
-        if self._of_rule(function, smaller_function, operands) != results:
+        results = [*map(_one_block, self._of_rule(whole, part, [*operands, *[_UNKNOWN] * sum(floats)])[:count])]
+        if [*map(_one_block, self._of_rule(function, smaller_function, operands))] != results:
             return None
         cotangents = [self._of_cotangent(r) for r, one in zip(results, floats, strict=True) if one]
         gradients = self._of_rule(whole, part, [*operands, *cotangents])[count:]
         given = [(r, v) for r, v in zip(operands, op.invars, strict=True)][op.eqn.params.get("num_consts", 0) :]
         expected = [self._of_cotangent(r) for r, v in given if is_float(v.aval)]
         pairs = zip(gradients, expected, strict=True)
-        return results if all(g == _ZERO or (g == e and g.how != "unknown") for g, e in pairs) else None
+        if not all(g == _ZERO or (g.how != "unknown" and _one_block(g, e.blocks) == e) for g, e in pairs):
+            return None
+        return results
 
     def _of_rule(self, whole: FlatProgram, part: FlatProgram, operands: list[Relation]) -> list[Relation]:
         """Return the relations of the outputs of a function with a custom gradient, or of its rule."""
@@ -493,7 +553,7 @@ class _Proof:
         """Return the relation of the cotangents of a value, if the loss is the mean of the losses of the parts."""
         how = {"same": "sum", "sum": "same", "sliced": "sliced"}.get(relation.how)
         scale = cotangent_divisor(self._count) / (self._count * relation.scale)
-        return _UNKNOWN if how is None else Relation(how, scale)
+        return _UNKNOWN if how is None else Relation(how, scale, blocks=max(relation.blocks, 1))
 
     def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
@@ -585,11 +645,17 @@ class _Proof:
 
     def _join_relations(self, one: Relation, other: Relation) -> Relation:
         """Return the relation of a value that has one of two relations, such as a carry; None if it is unknown."""
+        one, other = _one_block(one, max(other.blocks, 1)), _one_block(other, max(one.blocks, 1))
         if one == other or "unknown" in (one.how, other.how):
             return one if one.how == "unknown" else other
         if _ZERO in (one, other):
             return other if one == _ZERO else one
         return Relation("sum", Fraction(1, self._count)) if self.is_mean(one) and self.is_mean(other) else _UNKNOWN
+
+
+def _one_block(relation: Relation, blocks: int = 1) -> Relation:
+    """Return the relation of a value all of whose examples are equal with a number of blocks; others as they are."""
+    return relation._replace(blocks=blocks) if relation.blocks == ANY else relation
 
 
 def _of_constants(one: Any, other: Any) -> Relation:

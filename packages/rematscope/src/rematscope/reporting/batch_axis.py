@@ -19,6 +19,7 @@ from jax.extend import random
 from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
 from rematscope.ir.source import package_of
+from rematscope.ir.specs import explicit_sharding
 from rematscope.reporting.flat_program import Operation, flat_program
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
@@ -286,30 +287,38 @@ def _derivative_commutes(whole: Any, part: Any, count: int) -> bool:
     """Return whether the custom derivative of a function commutes with slicing."""
     if whole.params.get("symbolic_zeros"):
         return False  # the rule may differ for operands that are not differentiated
-    inexact = [is_float(v.aval) for v in whole.invars]
-    axes = axes_of(whole.invars, part.invars, count)
     if whole.primitive.name == "custom_vjp_call":
+        inexact = [is_float(v.aval) for v in whole.invars]
+        axes = axes_of(whole.invars, part.invars, count)
         if any(a is None and one for a, one in zip(axes, inexact, strict=True)):
             return False  # a custom gradient of an operand without a batch axis need not be a sum over the examples
         return programs_commute(custom_gradient(whole), custom_gradient(part), count, differentiable=False)
 
-    def derivative(eqn: Any) -> Any:
-        def tangent(*operands: Any) -> Any:
-            floats = [v for v, one in zip(operands, inexact, strict=True) if one]
-
-            def of_floats(*some: Any) -> Any:
-                rest = iter(some)
-                return jax_compat.run(eqn, [next(rest) if one else v for v, one in zip(operands, inexact, strict=True)])
-
-            return jax.jvp(of_floats, floats, floats)
-
-        return jax_compat.make_jaxpr(tangent)(*(jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in eqn.invars))
-
     try:
-        both = derivative(whole), derivative(part)
+        both = custom_tangents(whole), custom_tangents(part)
     except Exception:  # any error of a rule, such as that of Equinox's `nondifferentiable`
         return False
     return programs_commute(*both, count, differentiable=False)
+
+
+def custom_tangents(eqn: Any) -> Any:
+    """Return the jaxpr of a `custom_jvp_call` and its tangents, for operands that are also their tangents."""
+    inexact = [is_float(v.aval) for v in eqn.invars]
+
+    def tangent(*operands: Any) -> Any:
+        floats = [v for v, one in zip(operands, inexact, strict=True) if one]
+
+        def of_floats(*some: Any) -> Any:
+            rest = iter(some)
+            return jax_compat.run(eqn, [next(rest) if one else v for v, one in zip(operands, inexact, strict=True)])
+
+        return jax.jvp(of_floats, floats, floats)
+
+    return jax_compat.make_jaxpr(tangent)(*(_as_operand(v.aval) for v in eqn.invars))
+
+
+def _as_operand(aval: Any) -> Any:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=explicit_sharding(aval))
 
 
 def custom_gradient(eqn: Any) -> Any:
@@ -327,7 +336,7 @@ def custom_gradient(eqn: Any) -> Any:
         found = pullback([next(rest) if is_float(v) else np.zeros(v.shape, jax.dtypes.float0) for v in out])
         return [*out, *(ct for ct, v in zip(found, given, strict=True) if is_float(v))]
 
-    shapes = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype) for v in (*eqn.invars, *eqn.outvars)]
+    shapes = [_as_operand(v.aval) for v in (*eqn.invars, *eqn.outvars)]
     count = len(eqn.invars)
     return jax_compat.make_jaxpr(gradients)(shapes[:count], [each for each in shapes[count:] if is_float(each)])
 

@@ -182,7 +182,8 @@ def test_the_call_that_reproduces_a_report_names_its_device():
 def test_microbatches_are_refused_if_they_would_change_the_gradient():
     def step(w, x, mask):
         def loss(w):
-            return jnp.sum(mask * jnp.tanh(x @ w).sum(-1)) / jnp.sum(mask)
+            weights = mask * jax.nn.sigmoid(x @ w[0])
+            return jnp.sum(weights * jnp.tanh(x @ w).sum(-1)) / jnp.sum(weights)
 
         return w - jax.grad(loss)(w)
 

@@ -47,6 +47,7 @@ from rematscope.jax_compat.equations import (
     is_repeatable,
     is_repeatable_program,
     is_stateful,
+    is_transformed,
     jaxprs_in_params,
     jit_shardings,
     literal_value,

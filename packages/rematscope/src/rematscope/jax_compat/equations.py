@@ -398,6 +398,11 @@ def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     return list(results) if primitive.multiple_results else [results]
 
 
+def is_transformed(value: Any) -> bool:
+    """Return whether a transformation, such as `jax.jvp` or `jax.vmap`, follows a value, and not only a trace."""
+    return isinstance(value, jax.core.Tracer) and type(value).__name__ != "DynamicJaxprTracer"
+
+
 def literal_value(atom: Literal) -> Any:
     """Return the value of a literal in the form that primitives accept: a Python scalar or an array."""
     wrapped = type(atom.val).__name__ == "LiteralArray"  # in JAX 0.7, no primitive accepts it outside of jit

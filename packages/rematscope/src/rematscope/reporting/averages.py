@@ -5,13 +5,14 @@ value for the whole batch follows from the values for its parts: all are equal, 
 parts' values, or it is their sum. If the loss is the mean of the losses of the parts for all parameters and data, and
 each operation before the loss follows a rule too, then the gradient of the loss is the mean of the parts' gradients.
 The proof runs no operation, so it also works for large models. A value that no rule covers is unknown, and nothing is
-proved about the values that depend on it.
+proved about the values that depend on it. If the loss is unknown, the values that it computes from data only become
+arguments, which `rematscope.reporting.whole_values` computes for the whole batch, and the changed step is proved.
 """
 
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from rematscope.ir.source import lines_of
 from rematscope.reporting.batch_axis import (
     NotPaired,
     axes_of,
+    batch_axis,
     commutes,
     custom_gradient,
     equal_values,
@@ -38,7 +40,7 @@ from rematscope.reporting.batch_axis import (
     same_params,
 )
 from rematscope.reporting.batch_blocks import ANY, blocks_of_results, is_divisible, makes_positions
-from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program
+from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, variables_of
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.gradient_loops import Divided, mark_of
 from rematscope.reporting.microbatches import (
@@ -50,6 +52,8 @@ from rematscope.reporting.microbatches import (
     jaxpr_of_step,
     stack_axis,
 )
+from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeValues
+from rematscope.tracing.arguments import shape_struct
 from rematscope.tracing.checkpoints import traced
 
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
@@ -60,6 +64,7 @@ _LINEAR = frozenset(
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
+_OTHER = "other"  # in place of the batch axis of a value whose shapes differ in more than one axis
 USE_CHUNKS = " Use chunks=, which computes the same gradient."
 
 
@@ -105,15 +110,16 @@ class WholeStep:
         loops: bool = False,
     ):
         self.axes, self.function, self._flat, self._loops = axes, function, flat, loops
-        self.leaves = [
-            jax.ShapeDtypeStruct(jnp.shape(leaf), jax.typeof(leaf).dtype) if isinstance(leaf, jax.core.Tracer) else leaf
-            for leaf in leaves
-        ]
+        self.leaves = [shape_struct(jax.typeof(leaf)) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
 
     @functools.cached_property
     def in_loops(self) -> "WholeStep":
         """The step with loops over examples."""
         return WholeStep(self._flat, self.leaves, self.axes, self.function, loops=True)
+
+    def with_whole_values(self, losses: Mapping[tuple[int, int], LossChanges]) -> WholeValues:
+        """Return the step with changes of its losses; see `WholeValues`."""
+        return WholeValues(self._flat, self.leaves, self.axes, self.function, losses)
 
     @functools.cached_property
     def program(self) -> tuple[FlatProgram, list[Any]]:
@@ -144,23 +150,46 @@ class WholeStep:
 def why_not_averaged(step: WholeStep, count: int) -> str:
     """Return a sentence on why `count` microbatches are not proved to give a step's results; "" if they are.
 
-    A proof for loops over examples in place of each `jax.vmap` is enough: both compute the same values.
-
     Raises:
       PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
+    return prove(step, count)[0]
+
+
+def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
+    """Prove that `count` microbatches give a step's results.
+
+    A proof for loops over examples in place of each `jax.vmap` is enough: both compute the same values.
+
+    Returns:
+      What `why_not_averaged` returns, and the step with values of the whole batch if its microbatches need them.
+
+    Raises:
+      PlanError: as for `why_not_averaged`.
+    """
     check_batch(step.leaves, step.axes, count, step.function)
-    why, plain = _why_not(step, count)
+    why, plain, losses = _why_not(step, count)
     if why and plain is not None:
         with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
-            other, program = _why_not(step.in_loops, count)
-            if program is not None and comparable_interface(program)[1:] == comparable_interface(plain)[1:]:
-                return why if other else ""
-    return why
+            other, program, _ = _why_not(step.in_loops, count)
+            is_same = program is not None and comparable_interface(program)[1:] == comparable_interface(plain)[1:]
+            if is_same and not other:
+                return "", None
+    if not why or not losses:
+        return why, None
+    try:
+        values = step.with_whole_values(losses)
+    except NoWholeValues:
+        return why, None
+    why, *_ = _why_not(WholeStep(values.step, [*values.shapes, *step.leaves], values.axes, step.function), count)
+    return why, None if why else values
 
 
-def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None]:
-    """Return such a sentence for a step as it is, and the step for a part; None if it cannot be divided."""
+def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tuple[int, int], LossChanges]]:
+    """Return such a sentence for a step as it is, the step for a part, and what its losses need of the whole batch.
+
+    The step for a part is None if it cannot be divided.
+    """
     axes, function = step.axes, step.function
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
@@ -169,18 +198,33 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None]:
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_step(larger.program, inputs)
     except NotPaired:
-        return f"The program of {function} for a microbatch differs from that for the whole batch.", None
+        return f"The program of {function} for a microbatch differs from that for the whole batch.", None, {}
     equations = [[op.eqn for op in each.operations] for each in (whole, part)]
     if proof.has_maps and not same_maps(*equations):
-        return f"The gradient of {function} for an example depends on the length of the batch.", program
-    if proof.refusal:
-        return proof.refusal, program
+        return f"The gradient of {function} for an example depends on the length of the batch.", program, {}
+    why = proof.refusal or _why_not_returned(relations, larger, program, proof, count, function)
+    return why, program, proof.changes if why else {}
+
+
+def _why_not_returned(
+    relations: Mapping[Variable, Relation],
+    larger: Divided,
+    program: Divided,
+    proof: "_Proof",
+    count: int,
+    function: str,
+) -> str:
+    """Return a sentence on a value that the step returns, or uses after its gradients, and that is not proved."""
     names = dict(zip(all_variables(program.program), all_variables(larger.program), strict=True))
     for loop in program.loops:
         for v in loop.crossing:
             if v in loop.same[0]:
                 continue
-            found, axis = relations.get(names[v], _UNKNOWN), stack_axis(names[v], v, loop, count, function)
+            found = relations.get(names[v], _UNKNOWN)
+            try:
+                axis = stack_axis(names[v], v, loop, count, function)
+            except PlanError as error:
+                return str(error)
             if v in loop.gradients:
                 continue
             if v in loop.totals:
@@ -193,19 +237,19 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None]:
                 return (
                     f"{function} returns, or uses after its gradient, {what} that is not proved to be {how}"
                     f"{_cause_of(found)}."
-                ), program
-    return "", program
+                )
+    return ""
 
 
-def why_gradient_differs(step: WholeStep, count: int) -> str:
-    """Return `why_not_averaged`, or the reason why the step cannot be divided at all."""
+def prove_or_explain(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
+    """Return what `prove` returns, or the reason why the step cannot be divided at all."""
     try:
-        return why_not_averaged(step, count)
+        return prove(step, count)
     except PlanError as error:
-        return str(error)
+        return str(error), None
     except Exception as error:  # any error that the step raises for another batch size
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        return f"{step.function} cannot run with another batch size: {reason:.200}"
+        return f"{step.function} cannot run with another batch size: {reason:.200}", None
 
 
 def _with_mark_names(values: Sequence[Any], loss: int, what: str) -> list[Any]:
@@ -217,9 +261,26 @@ class _Loss:
     """A loss of a step, for the whole batch and for a part, and the relations of its operands and results."""
 
     def __init__(self, whole: Any, part: Any):
-        self.programs = with_batched_gathers(*(flat_program(each, jax_compat.CHECKPOINTS) for each in (whole, part)))
+        as_written = [flat_program(each, jax_compat.CHECKPOINTS) for each in (whole, part)]
+        self.operations = as_written[0].operations
+        self.programs = with_batched_gathers(*as_written)
         self.operands: dict[str, dict[int, Relation]] = {"constant": {}, "operand": {}}
         self.results: list[Relation] | None = None
+
+    @property
+    def opened(self) -> list[FlatProgram]:
+        """The programs of the loss as functions of its operands and of the values that it closes over."""
+        return [
+            program._replace(inputs=[*program.inputs, *program.constants], constants={}) for program in self.programs
+        ]
+
+    @property
+    def inputs(self) -> list[Relation]:
+        """The relations of the inputs of `opened`."""
+        closed_over, (whole, part) = self.operands["constant"], self.programs
+        pairs = enumerate(zip(whole.constants.values(), part.constants.values(), strict=True))
+        constants = [closed_over.get(i) or _of_constants(one, other) for i, (one, other) in pairs]
+        return [*(self.operands["operand"].get(i, _UNKNOWN) for i in range(len(whole.inputs))), *constants]
 
 
 class _Proof:
@@ -235,7 +296,7 @@ class _Proof:
     def __init__(self, count: int, losses: Sequence[Any], smaller: Sequence[Any], function: str, division: Divided):
         self._count = count
         self._function = function
-        self._jaxprs, self._losses = (losses, smaller), dict[tuple[int, int], _Loss]()
+        self._jaxprs, self._losses = (losses, smaller), dict[tuple[int, int], list[_Loss]]()
         self._division = division
         self._refusals = list[str]()
         self._has_value = False
@@ -349,8 +410,7 @@ class _Proof:
             if smaller not in self._division.of_examples:
                 self._look_at_gradient(gradient.what, operands[0])
             return operands
-        cause = next((r.cause for r in operands if r.how == "unknown" and r.cause), (op.eqn, smaller.eqn))
-        unknown = [Relation("unknown", cause=cause)] * len(op.outvars)
+        unknown = [Relation("unknown", cause=self._cause(op, smaller, operands))] * len(op.outvars)
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
@@ -410,27 +470,131 @@ class _Proof:
         (scale,) = present
         return [Relation("sliced", scale, blocks=n) for n in found]
 
+    def _cause(self, op: Operation, smaller: Operation, operands: Sequence[Relation]) -> Any:
+        """Return the equation, for the whole batch and for a part, that makes the results of an operation unknown.
+
+        A weighted mean is unknown because of its division, and not because of how the divisor is computed.
+        """
+        causes = [r.cause for r in operands if r.how == "unknown" and r.cause]
+        is_mean = op.name == "div" and operands[0].how != "unknown"
+        if is_mean and _axes_or_unknown(op.invars[1:], smaller.invars[1:], self._count) == [None]:
+            return op.eqn, smaller.eqn
+        return causes[0] if causes else (op.eqn, smaller.eqn)
+
     def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
         """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
         _, which, what, number = mark.split(":")
-        loss = self._loss(int(which), int(smaller.split(":")[1]))
+        loss = self._loss(int(which), int(smaller.split(":")[1]), what)
         if what != "result":
             loss.operands[what][int(number)] = relation
             return relation
         if loss.results is None:
-            whole, part = loss.programs
-            closed_over = loss.operands["constant"]
-            pairs = zip(whole.constants.values(), part.constants.values(), strict=True)
-            constants = [
-                closed_over[i] if i in closed_over else _of_constants(one, other)
-                for i, (one, other) in enumerate(pairs)
-            ]
-            operands = [loss.operands["operand"].get(i, _UNKNOWN) for i in range(len(whole.inputs))]
-            inside = _with_constants_as_inputs(whole), _with_constants_as_inputs(part)
-            relations = self.of_program(*inside, [*operands, *constants])
+            whole, part = loss.opened
+            relations = self.of_program(whole, part, loss.inputs)
             outputs = zip(whole.outputs, part.outputs, strict=True)
             loss.results = [self._of_atom(a, b, relations) for a, b in outputs]
         return loss.results[int(number)]
+
+    @property
+    def changes(self) -> dict[tuple[int, int], LossChanges]:
+        """What the losses, by the numbers of their traces, need of the whole batch; only those that need something."""
+        found = {pair: [self._changes_of(run) for run in runs] for pair, runs in self._losses.items()}
+        needed = {pair: runs for pair, runs in found.items() if any(run.reads or run.factors for run in runs)}
+        each = [*zip(*needed, strict=True)]
+        if any(len(runs) > 1 for runs in needed.values()) or any(len({*which}) < len(which) for which in each):
+            return {}  # a loss with one trace for several runs cannot read values of its run
+        return {pair: run for pair, (run,) in needed.items()}
+
+    def _changes_of(self, loss: _Loss) -> LossChanges:
+        """Return which values of a loss, computed from data only, let the rules cover more of its operations."""
+        whole, part = loss.opened
+        changes = LossChanges([op.name for op in loss.operations])
+        if loss.results is None:
+            return changes
+        of_data = set(whole.inputs[len(loss.programs[0].inputs) :])
+        relations: dict[Variable, Relation] = dict(zip(whole.inputs, loss.inputs, strict=True))
+        self._whole_of.update(zip(part.inputs, whole.inputs, strict=True))
+        places = {op: i for i, op in enumerate(loss.operations)}
+        for op, smaller in zip(whole.operations, part.operations, strict=True):
+            self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
+            operands = [self._of_atom(a, b, relations) for a, b in zip(op.invars, smaller.invars, strict=True)]
+            found = self._of_operation(op, smaller, operands)
+            is_of_data = jax_compat.is_repeatable(op.eqn, prints=True) and of_data.issuperset(variables_of(op.invars))
+            if is_of_data:
+                of_data.update(op.outvars)
+            if op in places and any(r.how == "unknown" for r in found):
+                axes = _axes_or_unknown(op.outvars, smaller.outvars, self._count)
+                if not is_of_data or any(axis is not None for axis in axes):
+                    found = self._with_whole_values(op, smaller, operands, of_data, is_of_data, places[op], changes)
+            relations.update(zip(op.outvars, found, strict=True))
+        self._change_outputs(whole, part, relations, of_data, changes)
+        return changes
+
+    def _with_whole_values(
+        self,
+        op: Operation,
+        smaller: Operation,
+        operands: list[Relation],
+        of_data: Collection[Variable],
+        is_of_data: bool,
+        place: int,
+        changes: LossChanges,
+    ) -> Sequence[Relation]:
+        """Return the relations of the results of an operation that reads values of the whole batch, if it needs them.
+
+        Args:
+          op, smaller, operands: the operation, and the relations of its operands.
+          of_data: the variables that are computed from data only.
+          is_of_data: whether the results are among them. Then the operation may run on a part of the batch, and only
+            operands without a batch axis are computed for the whole batch.
+          place: the place of the operation in the loss.
+          changes: the changes of the loss, to which those of the operation are added.
+        """
+        axes = _axes_or_unknown(op.invars, smaller.invars, self._count)
+        read = [
+            i
+            for i, (v, axis, relation) in enumerate(zip(op.invars, axes, operands, strict=True))
+            if isinstance(v, Variable) and v in of_data and axis != _OTHER
+            if _is_inexact(relation) and not (is_of_data and axis is not None)
+        ]
+        new = [_of_argument(axes[i]) if i in read else relation for i, relation in enumerate(operands)]
+        found, factors = self._of_operation(op, smaller, new), dict[tuple[int, int], Fraction]()
+        if op.name in _SUMS | {"select_n"} and any(r.how == "unknown" for r in found):
+            pairs = [*enumerate(zip(op.invars, new, strict=True))]
+            factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor(v, r)) is not None}
+            mean = Relation("sum", Fraction(1, self._count))
+            found = self._of_operation(op, smaller, [mean if (place, i) in factors else r for i, r in enumerate(new)])
+        if not any(r.how == "unknown" for r in found):
+            changes.factors.update(factors)
+            for i in read:
+                changes.read((place, i), op.invars[i], axes[i])
+        return found
+
+    def _change_outputs(
+        self,
+        whole: FlatProgram,
+        part: FlatProgram,
+        relations: Mapping[Variable, Relation],
+        of_data: Collection[Variable],
+        changes: LossChanges,
+    ) -> None:
+        """Add the changes that make the outputs of a loss means over the parts of the batch."""
+        place = len(changes.names)
+        axes = _axes_or_unknown(whole.outputs, part.outputs, self._count)
+        for i, (v, axis) in enumerate(zip(whole.outputs, axes, strict=True)):
+            if not isinstance(v, Variable):
+                continue
+            relation = relations[v]
+            factor = self._factor(v, relation)
+            if v in of_data and axis != _OTHER and _is_inexact(relation) and not self.is_mean(relation):
+                changes.read((place, i), v, axis)
+            elif factor is not None:
+                changes.factors[place, i] = factor
+
+    def _factor(self, atom: Any, relation: Relation) -> Fraction | None:
+        """Return the factor of a value for a part that makes it a mean; None if it is none or is no sum."""
+        is_sum = relation.how == "sum" and not self.is_mean(relation) and is_float(atom.aval)
+        return relation.scale * self._count if is_sum else None
 
     def _look_at_operand(self, op: Operation, smaller: Operation) -> None:
         """Record the relation of an operand of a loss that operations outside of loops compute."""
@@ -438,10 +602,12 @@ class _Proof:
         if mark.startswith(_MARK):
             self._at_loss(mark, other, _SLICED if smaller.outvars[0] in self._division.axes else _SAME)
 
-    def _loss(self, whole: int, part: int) -> _Loss:
-        if (whole, part) not in self._losses:
-            self._losses[whole, part] = _Loss(self._jaxprs[0][whole], self._jaxprs[1][part])
-        return self._losses[whole, part]
+    def _loss(self, whole: int, part: int, what: str) -> _Loss:
+        """Return the run of a loss that an operand, a constant or a result belongs to."""
+        runs = self._losses.setdefault((whole, part), [])
+        if not runs or (what != "result" and runs[-1].results is not None):  # a jitted gradient may run several times
+            runs.append(_Loss(self._jaxprs[0][whole], self._jaxprs[1][part]))
+        return runs[-1]
 
     def _look_at_gradient(self, what: str, relation: Relation) -> None:
         if what == "differentiated" and relation not in (_SAME, _ZERO):
@@ -452,15 +618,11 @@ class _Proof:
             self._refusals.append(f"{self._function} scales its gradient by a value that depends on the batch.")
         elif what == "value":
             self._has_value = True
-            if relation == Relation("sum"):
-                self._refusals.append(
-                    f"The loss of {self._function} is a sum over the examples, and microbatches= averages. Divide the "
-                    "sum inside the loss, by a number that does not depend on the data, and not after the gradient."
-                )
-            elif not self.is_mean(relation):
+            if not self.is_mean(relation):
                 self._refusals.append(
                     f"The loss of {self._function} is not proved to be an average over the examples"
-                    f"{_cause_of(relation)}. (A weighted mean, batch normalization and a contrastive loss are not.)"
+                    f"{_cause_of(relation)}. (A mean with weights that depend on parameters, batch normalization and "
+                    "a contrastive loss are not.)"
                     f"{USE_CHUNKS}"
                 )
 
@@ -658,6 +820,27 @@ def _one_block(relation: Relation, blocks: int = 1) -> Relation:
     return relation._replace(blocks=blocks) if relation.blocks == ANY else relation
 
 
+def _is_inexact(relation: Relation) -> bool:
+    """Return whether a value for a part is neither that of the whole batch nor a slice of it."""
+    return _one_block(relation) not in (_SAME, _SLICED, _ZERO)
+
+
+def _of_argument(axis: int | None) -> Relation:
+    return _SAME if axis is None else _SLICED
+
+
+def _axes_or_unknown(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[Any]:
+    """Return the batch axis of each of several variables; `_OTHER` if its shapes differ in more than one axis."""
+
+    def axis(one: Any, other: Any) -> Any:
+        try:
+            return batch_axis(one.aval, other.aval, count)
+        except NotPaired:
+            return _OTHER
+
+    return [axis(one, other) for one, other in zip(whole, part, strict=True)]
+
+
 def _of_constants(one: Any, other: Any) -> Relation:
     return _SAME if equal_values(one, other) else _UNKNOWN
 
@@ -719,7 +902,3 @@ def _relation_of_product(operands: Sequence[Relation]) -> str:
     """Return the relation of a product, given those of its factors."""
     hows = {r.how for r in operands}
     return next((how for how in ("zero", "sum", "sliced") if how in hows), "same")
-
-
-def _with_constants_as_inputs(program: FlatProgram) -> FlatProgram:
-    return program._replace(inputs=[*program.inputs, *program.constants], constants={})

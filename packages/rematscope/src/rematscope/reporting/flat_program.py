@@ -71,8 +71,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
 
         for eqn in body.eqns:
             given = [named(v) for v in eqn.invars]
-            is_call = eqn.primitive.name in jax_compat.JITS or jax_compat.is_call_without_gradient(eqn)
-            if is_call or jax_compat.primitive_name(eqn) in opened or eqn in opened:
+            if is_opened(eqn, opened):
                 start = len(operations)
                 results = add(jax_compat.bodies(eqn)[0], given)
                 if jax_compat.is_checkpoint(eqn) and eqn.params.get("policy", "unknown") is None:
@@ -87,6 +86,19 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
     inputs = [Variable(v.aval) for v in jax_compat.body_of(jaxpr)[0].invars]
     outputs = add(jaxpr, inputs)
     return FlatProgram(inputs, constants, operations, outputs, recomputed)
+
+
+def is_opened(eqn: Any, opened: Collection[Any] = ()) -> bool:
+    """Return whether the body of an equation takes its place in a flat program; `opened` as for `flat_program`."""
+    is_call = eqn.primitive.name in jax_compat.JITS or jax_compat.is_call_without_gradient(eqn)
+    return is_call or jax_compat.primitive_name(eqn) in opened or eqn in opened
+
+
+def operation_count(eqn: Any, opened: Collection[Any] = ()) -> int:
+    """Return the number of operations that an equation becomes in a flat program; `opened` as for `flat_program`."""
+    if not is_opened(eqn, opened):
+        return 1
+    return sum(operation_count(each, opened) for each in jax_compat.body_of(jax_compat.bodies(eqn)[0])[0].eqns)
 
 
 def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:

@@ -178,7 +178,6 @@ def in_microbatches(
     Raises:
       PlanError: if the step cannot be divided; see `divided`.
     """
-    check_batch(leaves, axes, count, function)
     whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
     of_whole, outputs = in_whole(whole, program, function)
     numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]

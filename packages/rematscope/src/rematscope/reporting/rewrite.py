@@ -38,10 +38,10 @@ from rematscope.reporting.arrays import (
     shardings_of,
     with_python_numbers,
 )
-from rematscope.reporting.averages import WholeStep, why_gradient_differs
+from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
-from rematscope.reporting.microbatches import in_microbatches
+from rematscope.reporting.microbatches import check_batch, in_microbatches
 from rematscope.reporting.nnx_objects import objects_in, set_state, state_of, with_places, without_places
 from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
@@ -423,7 +423,8 @@ class _Program:
         if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run`
             function._takes_gradient = takes_gradient(f, args, kwargs)
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
-        self._checked = set[Any]()  # the argument types for which microbatches are known to give the gradient
+        # Whether the microbatches need values of the whole batch, for the argument types with a known gradient.
+        self._needs_values = dict[Any, bool]()
         self._jitted = jax.jit(self._run, donate_argnums=(1,))
 
     def _run(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
@@ -433,20 +434,31 @@ class _Program:
         changes = self._function.changes
         if changes.microbatches == 1:
             return self._flat(*leaves)
-        name = self._function.__name__
-        return in_microbatches(self._flat, leaves, self._axes, changes.microbatches, name, self._shardings)
+        count, name = changes.microbatches, self._function.__name__
+        check_batch(leaves, self._axes, count, name)
+        if not self._needs_values.get(_types(leaves)):
+            return in_microbatches(self._flat, leaves, self._axes, count, name, self._shardings)
+        why, values = prove_or_explain(WholeStep(self._flat, leaves, self._axes, name), count)
+        if why:
+            raise PlanError(why)
+        if values is None:
+            return in_microbatches(self._flat, leaves, self._axes, count, name, self._shardings)
+        given = values.of(leaves)
+        shardings = [*[None] * len(given), *self._shardings]
+        return in_microbatches(values.step, [*given, *leaves], values.axes, count, name, shardings)
 
     def _check(self, arguments: Arguments) -> None:
         """Raise PlanError if microbatches might not give the gradient."""
         function = self._function
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
         key = _types(leaves)
-        if function.changes.microbatches == 1 or function.is_checked or key in self._checked:
+        if function.changes.microbatches == 1 or function.is_checked or key in self._needs_values:
             return
         step = WholeStep(self._as_written, leaves, self._axes, function.__name__)
-        if why := why_gradient_differs(step, function.changes.microbatches):
+        why, values = prove_or_explain(step, function.changes.microbatches)
+        if why:
             raise PlanError(why)
-        self._checked.add(key)
+        self._needs_values[key] = values is not None
 
     def _as_written(self, *leaves: Any) -> list[Any]:
         """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
@@ -664,9 +676,11 @@ def rewrite(
         needs no cotangents of the loss's auxiliary results.
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
         other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
-        the results stay the same, and refuses the call if it cannot. So it refuses a loss that is not a mean over the
-        examples, such as a sum. Gradients per example, inside of `jax.vmap`, are added up if the step does so. Each
-        microbatch uses its part of the batch's random numbers, such as dropout masks.
+        the results stay the same, and refuses the call if it cannot. So it refuses a loss that is neither a mean nor a
+        sum over the examples, such as one with batch normalization. Values that the loss computes from data only, such
+        as the sum of the mask in a weighted mean, are computed for the whole batch first. Gradients per example, inside
+        of `jax.vmap`, are added up if the step does so. Each microbatch uses its part of the batch's random numbers,
+        such as dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same. Values inside of checkpoints are recomputed instead of stored

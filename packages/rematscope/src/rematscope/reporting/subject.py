@@ -16,7 +16,7 @@ from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of, stacked
-from rematscope.reporting.averages import WholeStep, why_gradient_differs
+from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
@@ -76,6 +76,7 @@ class Subject:
         self.is_step = takes_gradient(f, args, kwargs)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
+        self._needs_values: dict[int, bool] = {}  # for each number of microbatches, whether they need whole values
         self._length_error = ""  # the step's first error for another length of an axis
         # The work of the search so far: the operations of the function, per trace, candidate for `in_axes` and proof.
         self.operations = 0
@@ -85,7 +86,9 @@ class Subject:
         if changes == Changes():
             return self.f
         # While the function is traced for the report, its arguments do not show their shardings.
-        return Rewritten(self.f, changes, is_checked, self._shardings if is_checked else None)
+        shardings = self._shardings if is_checked else None
+        is_proved = is_checked and not self._needs_values.get(changes.microbatches)
+        return Rewritten(self.f, changes, is_proved, shardings)
 
     @functools.cached_property
     def _shardings(self) -> tuple[Any, ...]:
@@ -212,7 +215,7 @@ class Subject:
         if not self.is_step:
             return False
         step = self._step_with_axes(in_axes)
-        return not why_gradient_differs(step, divisors(_batch_size(step))[0])
+        return not prove_or_explain(step, divisors(_batch_size(step))[0])[0]
 
     @functools.cached_property
     def _loss_jaxprs(self) -> list[Any]:
@@ -350,7 +353,10 @@ class Subject:
             return why
         if count not in self._unproved:
             self.operations += self.size
-            self._unproved[count] = self._why_indivisible(count) or why_gradient_differs(self._whole_step, count)
+            why, values = self._why_indivisible(count), None
+            if not why:
+                why, values = prove_or_explain(self._whole_step, count)
+            self._unproved[count], self._needs_values[count] = why, values is not None
         return self._unproved[count]
 
     def _why_indivisible(self, count: int) -> str:

@@ -293,6 +293,7 @@ OF_DATA = [  # an average if the values that depend on the data only are those o
     lambda w, x, y: jnp.mean(x @ w * jnp.arange(len(x))[:, None]),
     lambda w, x, y: squares(w, other_value_without_gradient(x), y).mean(),
     lambda w, x, y: dropout_per_example(w, x, y, "rbg"),
+    lambda w, x, y: jnp.mean(squares(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))[: len(x)] * y[::-1]),
     wrapped_integers,
 ]
 OTHERS = [
@@ -311,7 +312,7 @@ OTHERS = [
     lambda w, x, y: jnp.mean(jnp.square(product(w, x)) * y[:, None]),
     lambda w, x, y: squares(w, x * jnp.tanh(x @ w).mean(), y).mean(),
     lambda w, x, y: squares(w, jnp.tanh(x @ w)[::-1], y).mean(),
-    lambda w, x, y: jnp.mean(squares(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))[: len(x)] * y[::-1]),
+    lambda w, x, y: jnp.mean(squares(w, jnp.tile(x, (2, 1)), jnp.tile(y, 2))[: len(x)] * (x @ w[0])[::-1]),
     lambda w, x, y: jnp.max(squares(w, x, y)),
     lambda w, x, y: jnp.square(x @ w)[len(x) - 1 - jnp.arange(len(x)), jnp.int32(y > 0)].mean(),
     lambda w, x, y: squares(w, with_positions(w, x), y).mean(),

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
 
 import rematscope
@@ -97,7 +97,7 @@ def test_explicit_axes_of_the_batch(options, spec):
         weights, x = arguments()
         weights = jax.device_put(weights, NamedSharding(mesh, P()))
         x = jax.device_put(x, NamedSharding(mesh, spec))
-        if spec == P("d") and options != {"checkpoint": "layers"}:
+        if spec == P("d") and not {"chunks", "head_chunks"}.isdisjoint(options):
             with pytest.raises(PlanError, match="it is sharded over explicit mesh axes along this axis"):
                 rewrite(take_step, **options)(weights, x)
         else:
@@ -124,16 +124,131 @@ def test_a_loss_with_collectives_inside_a_shard_map(options):
             assert_same(found, expected)
 
 
-def test_a_report_says_why_an_explicitly_sharded_batch_has_no_microbatches():
-    mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Explicit,))
+def language_model(weights, tokens, key=None):
+    hidden, out = (reshard(weights[name], P()) for name in ("hidden", "out"))
+    (rows, *_) = jax.typeof(tokens).sharding.spec
+    h = hidden.at[tokens % WIDTH].get(out_sharding=P(rows))
+    h, _ = lax.scan(jax.checkpoint(lambda h, _: (h + jnp.tanh(h @ hidden), None)), h, None, length=2)
+    if key is not None:
+        h = jnp.where(jax.random.bernoulli(key, 0.7, h.shape), h, 0.0)
+    chosen = jax.nn.one_hot(tokens % WIDTH, WIDTH)
+    return -(jax.nn.log_softmax(h @ out) * chosen).sum(-1).mean()
 
-    def take_step(weights, x):
-        value, gradient = jax.value_and_grad(loss)(weights, x)
-        return value, jax.tree.map(jnp.subtract, weights, gradient)
 
-    with jax.set_mesh(mesh):
-        weights, _ = arguments()
-        weights = jax.device_put(weights, NamedSharding(mesh, P()))
-        x = jax.ShapeDtypeStruct((2**12, WIDTH), jnp.float32, sharding=NamedSharding(mesh, P("d")))
-        report = rematscope.report(take_step, weights, x, memory="150 KiB")
-    assert any(text.startswith("No microbatches: An array of type f32[4096,8] cannot be") for text in report.advice)
+def gradient_step(weights, x):
+    value, gradient = jax.value_and_grad(loss)(weights, x)
+    return value, jax.tree.map(jnp.subtract, weights, gradient)
+
+
+def train(weights, x):
+    value, gradient = jax.value_and_grad(language_model)(weights, jnp.argsort(x))
+    return value, jax.tree.map(jnp.subtract, weights, gradient)
+
+
+def dropout(weights, x):
+    gradient = jax.grad(language_model)(weights, jnp.argsort(x), jax.random.key(3))
+    return jax.tree.map(jnp.subtract, weights, gradient)
+
+
+def each_example(weights, x):
+    def both(weights):
+        h = jnp.tanh(x @ reshard(weights["hidden"], P()))
+        return (h @ reshard(weights["out"], P())).mean(), h
+
+    (value, h), gradient = jax.value_and_grad(both, has_aux=True)(weights)
+    return value, h, h.sum(-1), gradient
+
+
+def two_gradients(weights, x):
+    hidden, out = (reshard(weights[name], P()) for name in ("hidden", "out"))
+    hidden -= jax.grad(lambda w: (jnp.tanh(x @ w) ** 2).mean())(hidden)
+    h = jnp.tanh(x @ hidden)
+    return hidden, h, out - jax.grad(lambda w: ((h @ w) ** 2).mean())(out)
+
+
+def noise(weights, x):
+    z = jax.random.normal(jax.random.key(1), x.shape, out_sharding=jax.typeof(x).sharding)
+    return jax.grad(lambda w: (jnp.tanh((x + z) @ w) ** 2).mean())(reshard(weights["hidden"], P()))
+
+
+def clipped(weights, x):
+    of_one = jax.grad(lambda w, row: (jnp.tanh(row @ w) ** 2).sum())
+    each = jax.vmap(of_one, (None, 0))(reshard(weights["hidden"], P()), x)
+    return (each / jnp.maximum(1, jnp.sqrt((each**2).sum((1, 2), keepdims=True)))).sum(0) / len(x)
+
+
+def two_rows(weights, x):
+    def of_rows(w):
+        both = lax.reshape(jnp.tanh(x @ w), (len(x) // 2, 2, WIDTH), out_sharding=P(jax.typeof(x).sharding.spec[0]))
+        return both.max(1).mean()
+
+    return jax.grad(of_rows)(reshard(weights["hidden"], P()))
+
+
+def of_pairs(weights, x):
+    def pairs(w):
+        one, other = jnp.split(jnp.tanh(jnp.concatenate([x, -2 * x]) @ w).sum(-1), 2)
+        return -jax.nn.log_sigmoid(one - other).mean()
+
+    return jax.grad(pairs)(reshard(weights["hidden"], P()))
+
+
+STEPS = [gradient_step, train, dropout, each_example, two_gradients, noise, clipped, two_rows, of_pairs]
+GRID = jax.make_mesh((2, 2), ("d", "m"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def on_grid(spec, weights_spec, rows=32):
+    weights, _ = arguments()
+    weights = jax.device_put(weights, NamedSharding(GRID, weights_spec))
+    return weights, jax.device_put(jax.random.normal(jax.random.key(2), (rows, WIDTH)), NamedSharding(GRID, spec))
+
+
+SHARDINGS = [(step, P(("d", "m")), P()) for step in STEPS] + [(step, P("d"), P("d")) for step in STEPS[1:4]]
+
+
+@pytest.mark.parametrize(("step", "spec", "weights_spec"), SHARDINGS)
+def test_microbatches_of_an_explicitly_sharded_batch_keep_results_and_shardings(step, spec, weights_spec):
+    count = 4
+    with jax.enable_x64(True), jax.set_mesh(GRID):
+        given = on_grid(spec, weights_spec)
+        found, expected = rewrite(step, microbatches=count, in_axes=(None, 0))(*given), jax.jit(step)(*given)
+        assert_same(found, expected)
+        assert [v.sharding for v in jax.tree.leaves(found)] == [v.sharding for v in jax.tree.leaves(expected)]
+
+
+def test_microbatches_of_an_explicitly_sharded_batch_move_no_rows_and_lower_the_peak():
+    with jax.set_mesh(GRID):
+        given = on_grid(P("d"), P(), rows=2**12)
+        changed = rewrite(gradient_step, microbatches=4, in_axes=(None, 0)).lower(*given).compile()
+        written = jax.jit(gradient_step).lower(*given).compile()
+    assert changed.memory_analysis().temp_size_in_bytes < 0.5 * written.memory_analysis().temp_size_in_bytes
+    assert all(name not in changed.as_text() for name in ("all-to-all(", "all-gather(", "collective-permute("))
+
+
+def test_devices_without_equal_rows_in_each_microbatch_are_refused():
+    with jax.set_mesh(GRID), pytest.raises(PlanError, match=r"on 4 devices.*the length of the batch, 24, must be"):
+        rewrite(gradient_step, microbatches=4, in_axes=(None, 0))(*on_grid(P(("d", "m")), P(), rows=24))
+
+
+def four_rows(weights, x):
+    def of_rows(w):
+        return reshard(jnp.tanh(x @ w), P()).reshape(-1, 4, WIDTH).max(1).mean()
+
+    return jax.grad(of_rows)(weights["hidden"])
+
+
+@pytest.mark.parametrize("rows", [16, 32])
+def test_a_microbatch_has_rows_of_each_device_so_that_a_loss_may_combine_only_these(rows):
+    with jax.enable_x64(True), jax.set_mesh(GRID):
+        given, changed = on_grid(P(("d", "m")), P(), rows), rewrite(four_rows, microbatches=2, in_axes=(None, 0))
+        if rows == 32:
+            assert_same(changed(*given), four_rows(*given))
+        else:
+            with pytest.raises(PlanError, match="no rule covers reshape"):
+                changed(*given)
+
+
+def test_a_report_proposes_microbatches_of_an_explicitly_sharded_batch():
+    with jax.set_mesh(GRID):
+        report = rematscope.report(gradient_step, *on_grid(P("d"), P(), rows=2**12), memory="300 KiB")
+    assert report.best.changes.microbatches > 1

@@ -5,6 +5,7 @@ import copy
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -152,28 +153,56 @@ def _is_typed(leaf: Any) -> bool:
 
 def in_part(shape: Any, axis: int | None, count: int) -> Any:
     """Return the shape and dtype of one of `count` parts of an array along an axis; of all of it without an axis."""
-    whole = shape if isinstance(shape, jax.ShapeDtypeStruct) else shape_struct(jax.typeof(shape))
+    whole = shape if isinstance(shape, jax.ShapeDtypeStruct) else with_explicit_sharding(shape)
     if axis is None:
         return whole
-    return shape_struct(whole, [n // count if i == axis else n for i, n in enumerate(whole.shape)])
+    lengths = [n // count if i == axis else n for i, n in enumerate(whole.shape)]
+    return shape_struct(whole, lengths, explicit_sharding(jax.typeof(whole)))
 
 
-def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = None) -> Any:
+def with_explicit_sharding(value: Any) -> Any:
+    """Return the shape and dtype of a value, with its sharding if that is over explicit mesh axes."""
+    aval = jax.typeof(value)
+    return shape_struct(aval, sharding=explicit_sharding(aval))
+
+
+def device_blocks(leaves: Iterable[Any], axes: Iterable[int | None]) -> int:
+    """Return the number of blocks that arrays have along their batch axes, because they are sharded across devices.
+
+    Each device has a contiguous block of an array. If a part of the batch has rows of each block, no device needs rows
+    of another one. Only shardings over explicit mesh axes count, which are part of an array's type.
+    """
+    return math.lcm(*(_ways(jax.typeof(v), axis) for v, axis in zip(leaves, axes, strict=True) if axis is not None))
+
+
+def _ways(aval: Any, axis: int) -> int:
+    sharding = explicit_sharding(aval)
+    if sharding is None:
+        return 1
+    spec = spec_in(sharding, len(aval.shape))
+    return spec.ways(spec.axes[axis]) or 1
+
+
+def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = None, blocks: int = 1) -> Any:
     """Return the `count` parts of an array along an axis, as a stack.
 
-    If the array is sharded across devices along this axis, each part is sharded like it, where the devices divide the
-    length of a part. Otherwise, each part would be on some of the devices only, and they would compute it alone.
+    A part has rows of each of `blocks` blocks of the axis. If the array is sharded across devices along this axis, each
+    part is sharded like it, where the devices divide the length of a part. Otherwise, each part would be on some of the
+    devices only, and they would compute it alone.
 
     Raises:
-      PlanError: if the array is sharded over explicit mesh axes along this axis.
+      PlanError: if the array is sharded over explicit mesh axes along this axis, and the blocks are not those of the
+        devices.
     """
     shape, explicit = jnp.shape(value), explicit_sharding(jax.typeof(value))
-    if explicit is not None and spec_in(explicit, len(shape)).axes[axis]:
+    if explicit is not None and blocks % _ways(jax.typeof(value), axis):
         raise PlanError(
-            f"An array of type {type_text(jax.typeof(value))} cannot be divided along axis {axis}, as chunks=, "
-            "head_chunks= and microbatches= need: it is sharded over explicit mesh axes along this axis. Make the mesh "
-            "with axis_types of AxisType.Auto, or choose another axis in in_axes=."
+            f"An array of type {type_text(jax.typeof(value))} cannot be divided along axis {axis}, as chunks= and "
+            "head_chunks= need: it is sharded over explicit mesh axes along this axis. Use microbatches=, make the "
+            "mesh with axis_types of AxisType.Auto, or choose another axis in in_axes=."
         )
+    if explicit is not None or blocks > 1:
+        return _stacked_in_blocks(value, axis, count, blocks)
     parts = jnp.reshape(value, (*shape[:axis], count, shape[axis] // count, *shape[axis + 1 :]))
     stack = jnp.moveaxis(parts, axis, 0)
     if sharding is None or len(sharding.spec) <= axis or sharding.spec[axis] is None:
@@ -184,6 +213,42 @@ def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = 
     except ValueError:  # the devices do not divide a part
         return stack
     return lax.with_sharding_constraint(stack, split)
+
+
+def _stacked_in_blocks(value: Any, axis: int, count: int, blocks: int) -> Any:
+    shape, spec = jnp.shape(value), _entries(jax.typeof(value))
+    before, after = shape[:axis], shape[axis + 1 :]
+    parts = _reshaped(
+        value,
+        (*before, blocks, count, shape[axis] // (blocks * count), *after),
+        None if spec is None else (*spec[: axis + 1], None, None, *spec[axis + 1 :]),
+    )
+    return _reshaped(
+        jnp.moveaxis(parts, axis + 1, 0),
+        (count, *before, shape[axis] // count, *after),
+        None if spec is None else (None, *spec),
+    )
+
+
+def _entries(aval: Any) -> tuple[Any, ...] | None:
+    """Return the entries of the `PartitionSpec` of a type over explicit mesh axes; None for other types."""
+    sharding = explicit_sharding(aval)
+    return None if sharding is None else (*sharding.spec, *(None,) * len(aval.shape))[: len(aval.shape)]
+
+
+def _reshaped(value: Any, shape: Sequence[int], entries: Sequence[Any] | None) -> Any:
+    if entries is None:
+        return lax.reshape(value, shape)
+    mesh = explicit_sharding(jax.typeof(value)).mesh
+    return lax.reshape(value, shape, out_sharding=NamedSharding(mesh, PartitionSpec(*entries)))
+
+
+def as_type(value: Any, aval: Any) -> Any:
+    """Return a value with the sharding of a type over explicit mesh axes."""
+    sharding = explicit_sharding(aval)
+    if sharding is None or explicit_sharding(jax.typeof(value)) == sharding:
+        return value
+    return jax.sharding.reshard(value, sharding)
 
 
 def shardings_of(leaves: Iterable[Any]) -> tuple[NamedSharding | None, ...]:
@@ -203,8 +268,16 @@ def shardings_of(leaves: Iterable[Any]) -> tuple[NamedSharding | None, ...]:
     )
 
 
-def unstacked(stack: Any, axis: int) -> Any:
-    """Return the concatenation of a stack of parts along an axis."""
+def unstacked(stack: Any, axis: int, blocks: int = 1) -> Any:
+    """Return the array whose parts along an axis, with rows of each of `blocks` blocks, are in a stack."""
+    count, shape = jnp.shape(stack)[0], jnp.shape(stack)[1:]
+    entries = _entries(jax.typeof(stack))
+    if entries is not None or blocks > 1:
+        before, after = shape[:axis], shape[axis + 1 :]
+        spec = None if entries is None else (*entries[: axis + 2], None, *entries[axis + 2 :])
+        parts = _reshaped(stack, (count, *before, blocks, shape[axis] // blocks, *after), spec)
+        whole = (*before, count * shape[axis], *after)
+        return _reshaped(jnp.moveaxis(parts, 0, axis + 1), whole, None if entries is None else entries[1:])
     parts = jnp.moveaxis(stack, 0, axis)
     shape = jnp.shape(parts)
     return jnp.reshape(parts, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))

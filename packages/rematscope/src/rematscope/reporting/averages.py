@@ -24,6 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.source import lines_of
+from rematscope.reporting.arrays import device_blocks, with_explicit_sharding
 from rematscope.reporting.batch_axis import (
     NotPaired,
     axes_of,
@@ -53,13 +54,12 @@ from rematscope.reporting.microbatches import (
     stack_axis,
 )
 from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeValues
-from rematscope.tracing.arguments import shape_struct
 from rematscope.tracing.checkpoints import traced
 
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
     "neg reshape broadcast_in_dim squeeze expand_dims transpose copy name stop_gradient reduce_sum slice rev "
-    "optimization_barrier sharding_constraint convert_element_type".split()
+    "optimization_barrier sharding_constraint reshard convert_element_type".split()
 )
 _SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
@@ -110,7 +110,7 @@ class WholeStep:
         loops: bool = False,
     ):
         self.axes, self.function, self._flat, self._loops = axes, function, flat, loops
-        self.leaves = [shape_struct(jax.typeof(leaf)) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+        self.leaves = [with_explicit_sharding(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
 
     @functools.cached_property
     def in_loops(self) -> "WholeStep":
@@ -194,7 +194,7 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tup
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
         (larger, program), _ = divided_pair(whole, part, axes, count, function)
-        proof = _Proof(count, losses, smaller, function, program)
+        proof = _Proof(count, losses, smaller, function, program, device_blocks(step.leaves, axes))
         inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
         relations = proof.of_step(larger.program, inputs)
     except NotPaired:
@@ -291,9 +291,19 @@ class _Proof:
       losses, smaller: the jaxprs of the losses for the whole batch and for a part, in the order of their traces.
       function: the name of the step.
       division: the step for a part, divided at its gradients.
+      blocks: the number of blocks of the batch axes of the inputs; see `rematscope.reporting.arrays.device_blocks`.
+        A part has rows of each block.
     """
 
-    def __init__(self, count: int, losses: Sequence[Any], smaller: Sequence[Any], function: str, division: Divided):
+    def __init__(
+        self,
+        count: int,
+        losses: Sequence[Any],
+        smaller: Sequence[Any],
+        function: str,
+        division: Divided,
+        blocks: int,
+    ):
         self._count = count
         self._function = function
         self._jaxprs, self._losses = (losses, smaller), dict[tuple[int, int], list[_Loss]]()
@@ -302,8 +312,8 @@ class _Proof:
         self._has_value = False
         self.has_maps = False  # whether a scan over examples counts as independent, if its derivative does too
         self._whole_of = dict[Any, Variable]()
-        self._input_blocks = 1  # the number of blocks of the batch axes of the inputs
-        self._outer_blocks = 1  # the number of blocks of the axis in which the blocks of relations are counted
+        self._input_blocks = blocks
+        self._outer_blocks = blocks  # the number of blocks of the axis in which the blocks of relations are counted
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
     def is_mean(self, relation: Relation) -> bool:

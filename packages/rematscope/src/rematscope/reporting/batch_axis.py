@@ -23,7 +23,9 @@ from rematscope.ir.specs import explicit_sharding
 from rematscope.reporting.flat_program import Operation, flat_program
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
-_POINTWISE = ELEMENTWISE | set("name stop_gradient copy clamp square random_fold_in sharding_constraint".split())
+_POINTWISE = ELEMENTWISE | set(
+    "name stop_gradient copy clamp square random_fold_in sharding_constraint reshard".split()
+)
 OPENED = jax_compat.CHECKPOINTS | {"scan"}  # their bodies may contain `MADE` operations
 _NESTED = OPENED | {"cond", "while", "custom_jvp_call", "custom_vjp_call"}
 # A Python function, which may know the length of the batch, and Equinox's operations on all examples of a `vmap`.
@@ -642,30 +644,42 @@ def _counts_positions(eqn: Any) -> bool:
     )
 
 
-def run_part(whole: Any, operands: Sequence[Any], axis: int, start: Any, length: int) -> Any:
-    """Return a part of the result of an equation that makes a batch: `length` entries from `start`.
+def run_part(whole: Any, operands: Sequence[Any], axis: int, which: Any, length: int, blocks: int = 1) -> Any:
+    """Return a part of the result of an equation that makes a batch.
 
     Args:
       whole: the equation for the whole batch, as `makes_batch` accepts it.
       operands: its operands.
       axis: the batch axis of its result.
-      start: the first entry, a traced integer.
-      length: the number of entries.
+      which: the number of the part, a traced integer.
+      length: the length of the part's axis.
+      blocks: the number of blocks of the axis. The part has `length // blocks` entries of each of them.
     """
     shape, dtype = whole.outvars[0].aval.shape, whole.outvars[0].aval.dtype
-    smaller = (*shape[:axis], length, *shape[axis + 1 :])
+    smaller, size = (*shape[:axis], length, *shape[axis + 1 :]), length // blocks
+
+    def places(kind: Any) -> Any:
+        """Return the positions of the part's entries along the axis."""
+        own = jax.lax.broadcasted_iota(kind, smaller, axis)
+        first = which.astype(kind) * kind(size)
+        if blocks == 1:
+            return own + first
+        return own // kind(size) * kind(shape[axis] // blocks) + own % kind(size) + first
+
     if whole.primitive.name == "iota":
         along = whole.params["dimension"]
-        positions = jax.lax.broadcasted_iota(np.int32, smaller, along)  # 16-bit floats would round their sums
-        return (positions + start if along == axis else positions).astype(dtype)
+        # 16-bit floats would round sums of positions
+        return (places(np.int32) if along == axis else jax.lax.broadcasted_iota(np.int32, smaller, along)).astype(dtype)
     if not _counts_positions(whole):  # other generators have to make the bits of the whole batch for each part
-        return jax.lax.dynamic_slice_in_dim(jax_compat.run(whole, list(operands))[0], start, length, axis)
+        (made,) = jax_compat.run(whole, list(operands))
+        in_blocks = made.reshape(*shape[:axis], blocks, shape[axis] // blocks, *made.shape[axis + 1 :])
+        found = jax.lax.dynamic_slice_in_dim(in_blocks, which * size, size, axis + 1)
+        return found.reshape(*shape[:axis], length, *made.shape[axis + 1 :])
     # With jax_threefry_partitionable=True, the counters of the threefry generator are the elements' positions.
-    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
     offsets = (
-        (jax.lax.broadcasted_iota(np.uint32, smaller, i) + (start.astype(np.uint32) if i == axis else np.uint32(0)))
-        * np.uint32(stride)
-        for i, stride in enumerate(strides)
+        (places(np.uint32) if i == axis else jax.lax.broadcasted_iota(np.uint32, smaller, i))
+        * np.uint32(math.prod(shape[i + 1 :]))
+        for i in range(len(shape))
     )
     position = functools.reduce(jnp.add, offsets)
     first, second = jax.random.key_data(operands[0])

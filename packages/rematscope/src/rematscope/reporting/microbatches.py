@@ -23,7 +23,7 @@ from jax.sharding import NamedSharding
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
-from rematscope.reporting.arrays import in_part, stacked, unstacked
+from rematscope.reporting.arrays import as_type, device_blocks, in_part, stacked, unstacked
 from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
 from rematscope.reporting.flat_program import (
     FlatProgram,
@@ -121,7 +121,9 @@ def _drawing_primitives(eqn: Any) -> set[str]:
     return {each.primitive.name for each in (eqn, *jax_compat.equations_in(eqn))} & _DRAWS
 
 
-def _loss_of_part(loss: Callable[..., Any], whole: Any, which: Any, count: int, function: str) -> Callable[..., Any]:
+def _loss_of_part(
+    loss: Callable[..., Any], whole: Any, which: Any, count: int, function: str, blocks: int
+) -> Callable[..., Any]:
     """Return the loss for part number `which` of the batch; `whole` is its jaxpr for the whole batch."""
 
     def changed(*args: Any, **kwargs: Any) -> Any:
@@ -131,7 +133,7 @@ def _loss_of_part(loss: Callable[..., Any], whole: Any, which: Any, count: int, 
         if not numbered:
             return once(*args, **kwargs)
         env = {**part.constants, **dict(zip(part.inputs, leaves, strict=True))}
-        _evaluate_part(part.operations, numbered, env, which, count)
+        _evaluate_part(part.operations, numbered, env, which, count, blocks)
         return once.returning([value_of(v, env) for v in part.outputs])
 
     return functools.wraps(loss, updated=())(changed)
@@ -143,12 +145,13 @@ def _evaluate_part(
     env: dict[Variable, Any],
     which: Any,
     count: int,
+    blocks: int,
 ) -> None:
     """Run operations for part number `which` of the batch; `numbered` are the operations that need this number."""
     for op in operations:
         given = [value_of(v, env) for v in op.invars]
         if op in numbered:
-            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count, _POSITIONS)
+            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count, _POSITIONS, blocks)
         else:
             results = jax_compat.run(op.eqn, given)
         env.update(zip(op.outvars, results, strict=True))
@@ -186,8 +189,9 @@ def in_microbatches(
     outside = {**dict(zip(constants, larger.values(), strict=True)), **dict(zip(inputs, numbered_leaves, strict=True))}
     for op in program.once:
         _evaluate_twice(op, of_whole.get(op), inside, outside)
+    blocks = device_blocks(leaves, axes)
     parts = {
-        v: stacked(leaf, axis, count, sharding)
+        v: stacked(leaf, axis, count, sharding, blocks)
         for v, leaf, axis, sharding in zip(inputs[1:], leaves, axes, shardings, strict=True)
         if axis is not None
     }
@@ -196,11 +200,13 @@ def in_microbatches(
         evaluate([of_whole[op] for op in loop.same[1]], outside)
         own = [(u, v) for u, v in pairs if v in loop.crossing and v not in loop.same[0]]
         stack_axes = {v: stack_axis(u, v, loop, count, function) for u, v in own}
-        _run_loop(loop, inputs[0], stack_axes, inside, outside, parts, draws, count)
+        _run_loop(loop, inputs[0], stack_axes, inside, outside, parts, draws, count, blocks)
+        outside |= {v: as_type(outside[v], u.aval) for u, v in own}
         evaluate([of_whole[op] for op in loop.after], outside)
         known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
         inside |= {v: outside[v] for v in known}
-        parts |= {v: stacked(outside[v], program.axes[v], count) for v in known if v in program.axes}
+        divided_values = [v for v in known if v in program.axes]
+        parts |= {v: stacked(outside[v], program.axes[v], count, blocks=blocks) for v in divided_values}
     return [value_of(v, outside) for v in outputs]
 
 
@@ -231,6 +237,7 @@ def _run_loop(
     parts: Mapping[Any, Any],
     draws: Mapping[Operation, Operation],
     count: int,
+    blocks: int,
 ) -> None:
     """Run a loop over the parts of the batch, and add its results to `outside`.
 
@@ -243,6 +250,7 @@ def _run_loop(
       parts: the stacks of the parts of the divided variables.
       draws: what `paired_draws` returns.
       count: the number of parts.
+      blocks: what `device_blocks` returns.
     """
     read = {v for op in loop.each for v in variables_of(op.invars)}
     summed = [v for v, axis in stack_axes.items() if axis is None]
@@ -251,14 +259,16 @@ def _run_loop(
 
     def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
         which, slices = numbered
-        inside = {**given, number: which, **dict(zip(read_parts, slices, strict=True))}
-        _evaluate_part(loop.each, draws, inside, which, count)
+        typed = {v: as_type(part, v.aval) for v, part in zip(read_parts, slices, strict=True)}
+        inside = {**given, number: which, **typed}
+        _evaluate_part(loop.each, draws, inside, which, count, blocks)
         added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
         return added, [inside[v] for v, _ in listed]
 
     def start(v: Variable) -> Any:
         is_float = jnp.issubdtype(v.aval.dtype, jnp.inexact)
-        return jnp.zeros(v.aval.shape, jnp.promote_types(v.aval.dtype, jnp.float32) if is_float else v.aval.dtype)
+        dtype = jnp.promote_types(v.aval.dtype, jnp.float32) if is_float else v.aval.dtype
+        return as_type(jnp.zeros(v.aval.shape, dtype), v.aval)
 
     sums, stacks = lax.scan(
         turn, [start(v) for v in summed], (jnp.arange(count, dtype=jnp.int32), list(read_parts.values()))
@@ -268,7 +278,7 @@ def _run_loop(
         if v not in loop.totals:
             total = total * ratio if v in loop.gradients else total / count
         outside[v] = total.astype(v.aval.dtype)
-    outside.update((v, unstacked(x, axis)) for (v, axis), x in zip(listed, stacks, strict=True))
+    outside.update((v, unstacked(x, axis, blocks)) for (v, axis), x in zip(listed, stacks, strict=True))
 
 
 def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str) -> None:
@@ -278,6 +288,13 @@ def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, f
         raise PlanError(
             f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
             f"same length, a multiple of {count}."
+        )
+    blocks = device_blocks(leaves, axes)
+    (size,) = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
+    if size % (count * blocks):
+        raise PlanError(
+            f"microbatches={count} does not divide the batch of {function} on {blocks} devices. Each microbatch needs "
+            f"rows of each device, so the length of the batch, {size}, must be a multiple of {count * blocks}."
         )
 
 
@@ -303,7 +320,7 @@ def _divided_in_parts(
     remaining = iter(whole_losses)
 
     def of_part(smaller: Callable[..., Any], which: Any) -> Callable[..., Any]:
-        return _loss_of_part(smaller, next(remaining), which, count, function)
+        return _loss_of_part(smaller, next(remaining), which, count, function, device_blocks(leaves, axes))
 
     numbered = flat_program(jaxpr_of_step(flat, leaves, axes, count, of_part))
     numbered_axes = _axes_like(plain, both[1].axes, numbered, function)

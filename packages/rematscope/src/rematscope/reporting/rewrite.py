@@ -17,6 +17,7 @@ from jax.sharding import AxisType, NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.ir.specs import explicit_sharding, spec_in
 from rematscope.jax_compat import varying
 from rematscope.jax_compat.vjp_hook import (
     GradientInside,
@@ -388,7 +389,16 @@ class Rewritten(Constant):
 
 
 def _types(leaves: Iterable[Any]) -> Any:
-    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves)
+    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype, _explicit(jax.typeof(leaf))) for leaf in leaves)
+
+
+def _explicit(aval: Any) -> Any:
+    """Return the sharding of a type over explicit mesh axes, equal for abstract and other meshes; None for others."""
+    sharding = explicit_sharding(aval)
+    if sharding is None:
+        return None
+    spec = spec_in(sharding, len(aval.shape))
+    return spec.axes, spec.unreduced, tuple(spec.sizes.items())
 
 
 def _hashed(setting: Any) -> Any:

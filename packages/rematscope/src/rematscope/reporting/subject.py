@@ -15,7 +15,7 @@ from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
-from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of, stacked
+from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.head_axes import first_of_head, program_with_head
@@ -353,21 +353,9 @@ class Subject:
             return why
         if count not in self._unproved:
             self.operations += self.size
-            why, values = self._why_indivisible(count), None
-            if not why:
-                why, values = prove_or_explain(self._whole_step, count)
+            why, values = prove_or_explain(self._whole_step, count)
             self._unproved[count], self._needs_values[count] = why, values is not None
         return self._unproved[count]
-
-    def _why_indivisible(self, count: int) -> str:
-        """Return a sentence on why an argument cannot be divided along its batch axis; "" if all can."""
-        for leaf, axis in zip(self._whole_step.leaves, self._whole_step.axes, strict=True):
-            if axis is not None:
-                try:
-                    jax.eval_shape(lambda value, axis=axis: stacked(value, axis, count), leaf)
-                except PlanError as error:
-                    return str(error)
-        return ""
 
 
 def _batch_size(step: WholeStep) -> int:

@@ -703,3 +703,32 @@ def test_chunks_have_no_more_rounding_error_than_the_whole_batch(dtype):
     found = rewrite(gradient, chunks=4, in_axes=(None, 0, 0))(*args)
     errors = [float(jnp.linalg.norm(each.astype(jnp.float32) - exact)) for each in (whole, found)]
     assert errors[1] < 2 * errors[0]
+
+
+def mean_first(w, x, y):
+    return jnp.sum(x.mean(0) @ w)
+
+
+def another_function_for_few_examples(w, x, y):
+    return jnp.mean(jnp.tanh(x @ w) if len(x) > 6 else jnp.sin(x @ w))
+
+
+def no_examples(w, x, y):
+    return jnp.mean(jnp.tanh(w) @ w)
+
+
+@pytest.mark.parametrize(
+    ("loss", "why"),
+    [
+        (mean_first, r"reduce_sum in .*test_chunks.py:\d+ \(mean_first\) needs the whole batch"),
+        (
+            another_function_for_few_examples,
+            r"differs at .*test_chunks.py:\d+ \(another_fun.*, with sin in place of tanh",
+        ),
+        (no_examples, r"the loss that starts with .*test_chunks.py:\d+ \(no_examples\) does not read the batch"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_an_error_names_the_operation_and_the_line_that_keep_a_loss_from_chunks(loss, why):
+    with pytest.raises(PlanError, match=why):
+        rewrite(step_of(loss), chunks=3, in_axes=(None, 0, 0))(*arguments())

@@ -11,6 +11,7 @@ the results inside of checkpoints that avoid the most recompute (`rematscope.rep
 import contextlib
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from jax import lax
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
+from rematscope.ir.source import lines_of
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
 from rematscope.reporting.flat_program import (
@@ -118,7 +120,7 @@ class ChunkedLoss:
         self.hidden_bytes = sum(nbytes(v.aval) for v in inside - returned)
         self.all_bytes = sum(nbytes(v.aval) for step in steps for v in step.outvars)
         if not self.hidden_bytes:
-            raise NotPaired
+            raise NotPaired(self._why_undivided(steps))
 
     # Analysis
 
@@ -135,6 +137,22 @@ class ChunkedLoss:
             yield from self._split_reduction(op)
         else:
             yield step
+
+    def _why_undivided(self, steps: Sequence[_Step]) -> str:
+        """Return a sentence on the first operation that needs the whole batch, if no operation runs in a loop."""
+        reads_batch = (step for step in steps if any(self._axis_of(v) is not None for v in step.invars))
+        first = next((step.eqn for step in reads_batch if step.part is None and step.eqn is not None), None)
+        if first is None:
+            places = (lines_of([step.eqn.source_info]) for step in steps if step.eqn is not None)
+            where = next((place for place in places if place != "unknown lines"), "unknown lines")
+            return (
+                f"the loss that starts with {where} does not read the batch. If its code states the batch size as a "
+                "number, take this number from the shape of an argument instead."
+            )
+        name = jax_compat.primitive_name(first)
+        return (
+            f"{name} in {lines_of([first.source_info])} needs the whole batch, and no operation before it is divided."
+        )
 
     def _axis_of(self, atom: Any) -> int | None:
         return self._axes.get(atom) if isinstance(atom, Variable) else None
@@ -354,7 +372,7 @@ def _pair_programs(
     """Return a program with the batch axis of each variable, and the equations of the program for a part."""
     forms = [[(op.name, len(op.invars), len(op.outvars)) for op in each.operations] for each in (program, smaller)]
     if forms[0] != forms[1] or len(program.constants) != len(smaller.constants):
-        raise NotPaired
+        raise NotPaired(_first_difference(program, smaller))
     axes: dict[Variable, int | None] = {}
     parts = dict[Operation, Any]()
 
@@ -371,6 +389,16 @@ def _pair_programs(
         if not _has_same_ranks(op, other):
             _derive_part(op, axes, parts, count)
     return program, axes, parts
+
+
+def _first_difference(program: FlatProgram, smaller: FlatProgram) -> str:
+    """Return a sentence on the first operation that a program for a part of the batch does not have."""
+    for op, other in itertools.zip_longest(program.operations, smaller.operations):
+        if op is None or other is None or op.name != other.name or len(op.invars) != len(other.invars):
+            names = ["no operation" if each is None else jax_compat.primitive_name(each.eqn) for each in (op, other)]
+            where = lines_of([(op or other).eqn.source_info])
+            return f"its program for a part of the batch differs at {where}, with {names[1]} in place of {names[0]}."
+    return "its program for a part of the batch reads other constants."
 
 
 def _has_same_ranks(op: Operation, smaller: Operation) -> bool:

@@ -182,10 +182,9 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
         once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
         try:
             chunked = chunked_batch(once.jaxpr, part, changes.chunks, changes.saved or 0)
-        except NotPaired:
+        except NotPaired as error:
             raise PlanError(
-                f"The loss cannot be computed in {changes.chunks} chunks along in_axes={changes.in_axes}: "
-                "its program for a part of the batch is different, or no operation treats the examples independently."
+                f"The loss cannot be computed in {changes.chunks} chunks along in_axes={changes.in_axes}: {error}"
             ) from None
         return once.returning(chunked.run(leaves))
 

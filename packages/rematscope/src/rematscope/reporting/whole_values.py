@@ -21,6 +21,7 @@ from jax.extend import source_info_util
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.ir.specs import explicit_sharding
 from rematscope.jax_compat.vjp_hook import transform_losses
 from rematscope.reporting.flat_program import (
     FlatProgram,
@@ -186,7 +187,7 @@ class WholeValues:
         each = [(pair, (changes, start)) for (pair, changes), start in zip(losses.items(), starts, strict=False)]
         self._of_losses = [{pair[which]: found for pair, found in each} for which in (0, 1)]  # for the whole, a part
         self._program, self._operations, self._values = self._traced(leaves, axes)
-        self.shapes = [shape_struct(v.aval) for v in self._values]
+        self.shapes = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
         self.axes = [*(axis for changes in losses.values() for axis in changes.axes), *axes]
 
     def step(self, *arguments: Any) -> Any:

@@ -2,7 +2,8 @@
 
 A loop computes one or more gradients, and whatever they depend on. A step that takes a gradient at parameters that it
 updated with another gradient, such as those of a GAN, has a loop for each of them. Gradients per example, which
-`jax.vmap` of `jax.grad` takes, stay in the loop until they are added up.
+`jax.vmap` of `jax.grad` takes, stay in the loop until they are added up. Gradients that do not depend on the batch are
+computed once, outside of the loops.
 """
 
 import dataclasses
@@ -86,6 +87,37 @@ def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[int]:
     return {number for number, _ in found} - {number for number, v in found if v not in axes}
 
 
+def without_batch(
+    program: FlatProgram,
+    divided_inputs: Collection[Variable],
+    draws: Collection[Operation],
+    axes: Mapping[Variable, int],
+) -> set[int]:
+    """Return the numbers of the gradients that do not depend on the batch, such as that of a weight decay alone.
+
+    A gradient of a mean over the batch may be among the parameters of such a gradient: it is known after its loop.
+
+    Args:
+      program: the step.
+      divided_inputs: its inputs that have a batch axis, and the number of the microbatch.
+      draws: the operations that make random numbers of the batch.
+      axes: the batch axis of each variable that has one, as far as it is known.
+    """
+    marks = _marks(program)
+    each_example = per_example(program, axes)
+    on_batch = {*divided_inputs, *axes}
+    for op in program.operations:
+        mark = marks.get(op)
+        is_known = mark is not None and mark.what == "gradient" and mark.gradient not in each_example
+        if not is_known and (op in draws or not on_batch.isdisjoint(variables_of(op.invars))):
+            on_batch.update(op.outvars)
+    numbers = {mark.gradient for mark in marks.values()}
+    for op, around in _passes(program, marks).items():
+        if op in draws or not on_batch.isdisjoint(variables_of([*op.invars, *op.outvars])):
+            numbers.difference_update(around)
+    return numbers
+
+
 def outside_passes(program: FlatProgram) -> list[Operation]:
     """Return the other operations of a program than `in_passes`."""
     inside = in_passes(program)
@@ -149,13 +181,14 @@ class _Division:
         draws: Collection[Operation],
         draws_in_passes: Collection[Operation],
         axes: Mapping[Variable, int],
+        once: Collection[int],
     ):
         self.program, self._axes = program, axes
         self._random = {*draws, *draws_in_passes}
         self._batch = {program.inputs[0], *divided_inputs}
-        self._marks = _marks(program)
+        self._marks = {op: mark for op, mark in _marks(program).items() if mark.gradient not in once}
         self._each_example = per_example(program, axes)
-        self._gradients = {v for number, v in gradient_marks(program) if number not in self._each_example}
+        self._gradients = {v for number, v in gradient_marks(program) if number not in self._each_example | {*once}}
         self._passes = _passes(program, self._marks)
         read = (v for op in self._passes for v in op.outvars)
         self._for_gradients = set(operations_before(read, program.operations))
@@ -306,8 +339,15 @@ def divided(
             "jax.lax.scan."
         )
     inputs = [v for v, axis in zip(program.inputs[1:], input_axes, strict=True) if axis is not None]
+    single = without_batch(program, [program.inputs[0], *inputs], {*draws, *draws_in_passes}, axes)
+    if single == {mark.gradient for mark in _marks(program).values()}:
+        raise PlanError(
+            f"No gradient of {function} depends on its batch, so microbatches= does not lower its peak. If its code "
+            "states the batch size as a number, take this number from the shape of an argument instead."
+        )
+    program = without_scale(program, single)
     try:
-        once, loops = _Division(program, inputs, draws, draws_in_passes, axes).made()
+        once, loops = _Division(program, inputs, draws, draws_in_passes, axes, single).made()
     except NotDivided:
         raise PlanError(
             f"{function} computes a gradient between the forward and the backward pass of another one, which "

@@ -377,6 +377,15 @@ def test_weights_that_a_transformation_around_the_gradient_follows_are_refused(s
         rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
 
 
+def test_a_refusal_names_the_operation_and_not_the_sum_of_weights_that_it_reads():
+    def chosen(w, x, labels):
+        count = mask_of(labels).sum() + 1e-5
+        return lax.cond(count > 2, lambda v: v / count, jnp.zeros_like, (errors_of(w, x, labels) * labels).sum())
+
+    with pytest.raises(PlanError, match=r"no rule covers cond in test_whole_values\.py"):
+        rewrite(step_of(chosen), microbatches=2, in_axes=AXES)(*arguments())
+
+
 def test_metrics_that_are_no_means_are_refused():
     def step(w, x, labels):
         def loss(w):

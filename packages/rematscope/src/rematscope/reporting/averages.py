@@ -574,8 +574,12 @@ class _Proof:
             factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor(v, r)) is not None}
             mean = Relation("sum", Fraction(1, self._count))
             found = self._of_operation(op, smaller, [mean if (place, i) in factors else r for i, r in enumerate(new)])
-        if not any(r.how == "unknown" for r in found):
+        is_known = not any(r.how == "unknown" for r in found)
+        if is_known:
             changes.factors.update(factors)
+        if (
+            is_known or not is_of_data
+        ):  # if it stays unknown, the message is to name this operation, and not its operands
             for i in read:
                 changes.read((place, i), op.invars[i], axes[i])
         return found

@@ -248,6 +248,7 @@ class Rewritten(Constant):
       changes: the changes.
       is_checked: whether microbatches are known to give the gradient of `f`; otherwise, calls check this.
       shardings: how the leaves of the arguments are sharded across devices; None if the arguments of a call show it.
+      needs_values: whether microbatches that are checked need values of the whole batch.
     """
 
     def __init__(
@@ -256,11 +257,13 @@ class Rewritten(Constant):
         changes: Changes,
         is_checked: bool = False,
         shardings: tuple[NamedSharding | None, ...] | None = None,
+        needs_values: bool = False,
     ):
         functools.update_wrapper(self, f, updated=())
         self.__name__ = callable_name(f)
         self.__wrapped__ = f
         self.changes, self.is_checked, self.shardings = changes, is_checked, shardings
+        self.needs_values = needs_values
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
@@ -271,7 +274,7 @@ class Rewritten(Constant):
         return f"<rewrite({self.__name__}, {self.changes})>"
 
     def __reduce__(self) -> Any:
-        return reduced(self, self.__wrapped__, self.changes, self.is_checked)
+        return reduced(self, self.__wrapped__, self.changes, self.is_checked, None, self.needs_values)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -445,7 +448,7 @@ class _Program:
             return self._flat(*leaves)
         count, name = changes.microbatches, self._function.__name__
         check_batch(leaves, self._axes, count, name)
-        if not self._needs_values.get(_types(leaves)):
+        if not (self._function.needs_values or self._needs_values.get(_types(leaves))):
             return in_microbatches(self._flat, leaves, self._axes, count, name, self._shardings)
         why, values = prove_or_explain(WholeStep(self._flat, leaves, self._axes, name), count)
         if why:

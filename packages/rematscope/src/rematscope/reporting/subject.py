@@ -87,8 +87,8 @@ class Subject:
             return self.f
         # While the function is traced for the report, its arguments do not show their shardings.
         shardings = self._shardings if is_checked else None
-        is_proved = is_checked and not self._needs_values.get(changes.microbatches)
-        return Rewritten(self.f, changes, is_proved, shardings)
+        needs_values = is_checked and self._needs_values.get(changes.microbatches, False)
+        return Rewritten(self.f, changes, is_checked, shardings, needs_values)
 
     @functools.cached_property
     def _shardings(self) -> tuple[Any, ...]:

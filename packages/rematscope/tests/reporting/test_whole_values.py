@@ -158,7 +158,9 @@ LOSSES = {
     "maximum": divided_by(lambda mask: jnp.maximum(mask.sum(), 1)),
     "where": lambda w, x, labels: errors_of(w, x, labels).mean(where=labels >= 0),
     "average": lambda w, x, labels: jnp.average(errors_of(w, x, labels), weights=mask_of(labels)),
-    "optax": lambda w, x, labels: optax.losses.ranking_softmax_loss(logits_of(w, x), x, weights=jnp.abs(x[:, :, 0])),
+    "optax": lambda w, x, labels: optax.losses.kl_divergence(
+        jax.nn.log_softmax(logits_of(w, x)), jax.nn.softmax(x)
+    ).mean(where=labels >= 0),
     "plain sum": lambda w, x, labels: errors_of(w, x, labels).sum(),
     "vmap": lambda w, x, labels: jnp.average(jax.vmap(errors_of, (None, 0, 0))(w, x, labels), weights=labels + 2),
     "jit": jax.jit(lambda w, x, labels: divided_by(jax.jit(jnp.sum))(w, x, labels)),

@@ -332,21 +332,28 @@ def test_a_marked_value_is_highlighted_in_text_and_html():
     assert "◀" not in plain_text(SideBySide(passes))
 
 
-def test_a_long_program_shows_the_lines_around_a_mark_first_and_then_all_lines():
+def test_a_long_program_shows_only_the_lines_around_a_mark():
     def chain(x):
         for _ in range(70):
             x = jnp.sin(x)
         return x
 
     passes = trace(chain, 1.0)
-    text = plain_text(SideBySide(passes, [passes.residuals[35].value]), 80)
-    first, forward, backward = text.partition("backward")[0].partition("All ")
-    assert len(first.splitlines()) < 20 and first.count("◀ here") == 1 and first.count("…") == 2
-    count = int((forward + backward).split()[1])
-    assert (forward + backward).count("= sin(") == 70 < count and "◀ here" in backward
-    assert "All" not in plain_text(SideBySide(passes), 80)
+    marked = [passes.residuals[35].value]
+    view, every = (SideBySide(passes, marked, fold=fold) for fold in (True, False))
+    text = plain_text(view, 80)
+    forward, _, backward = text.partition("backward\n")
+    assert len(forward.splitlines()) < 20 and forward.count("◀ here") == 1 and forward.count("more lines") == 2
+    assert len(backward.splitlines()) < 80 and backward.count("more lines") == 1 and "fold=False)" in backward
+    left_out = sum(int(n.replace(",", "")) for n in re.findall(r"⋮ ([\d,]+) more lines", text))
+    assert left_out + text.count("= sin(") + text.count("= cos(") > 140
+
+    whole = plain_text(every, 80)
+    assert whole.partition("All ")[2].count("= sin(") == 70 and "fold=False" not in whole
+    page = view.html()
+    assert page.count("= sin(") == 70 and "more lines" not in page
     few = trace(jnp.sin, 1.0)
-    assert "All" not in plain_text(SideBySide(few, [few.residuals[0].value]), 80)
+    assert "more lines" not in plain_text(SideBySide(few, [few.residuals[0].value]), 80)
 
 
 def test_a_mark_says_which_of_several_values_it_means():

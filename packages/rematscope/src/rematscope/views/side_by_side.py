@@ -42,7 +42,8 @@ _WITH_SOURCE, _WITH_FUNCTION, _WITH_LIBRARIES = 50, 74, 96
 # The largest width of the source lines. A longer one is shown without its function or its library's line.
 _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 
-# In a longer program, the marked lines come first, each with this many lines before and after it.
+# Of a longer program, a text shows only the marked lines, each with this many lines before and after it. On a page,
+# these lines come first.
 _LONG, _AROUND = 60, 3
 
 # A text of more than _MANY lines after folding repeated layers also folds runs of lines that save nothing, and trees of
@@ -64,9 +65,10 @@ class SideBySide(View):
     Args:
       passes: the trace, as returned by `trace`.
       marked: values of either program. The lines that define these values are highlighted with `◀ here`. In a program
-        of more than 60 lines, these lines and their surrounding lines are also shown first.
+        of more than 60 lines, a page shows these lines and their surrounding lines first, and a text shows only them.
       fold: whether to show repeated layers only once in a program of more than 60 lines without marked lines. Text
-        output states how many times each layer repeats; in HTML, you can click a layer to unfold it.
+        output states how many times each layer repeats; in HTML, you can click a layer to unfold it. If False, a text
+        also shows all lines of a program with marked lines.
       device: the device for the estimated time of each line, summed over all its runs; None shows no times.
     """
 
@@ -147,7 +149,10 @@ class SideBySide(View):
         programs, forms = self.programs(), Forms()
         listings = [listing._replace(rows=self._fold_repeats(listing.rows, forms)) for listing in programs]
         columns: list[list[PieceLine]] = []
-        every = not self.fold or bool(self.marked)
+        if self.fold and self.marked:
+            columns = [[*_title_lines(t, h, width), *_only_marked(_rows_lines(rows, width))] for t, h, rows in programs]
+            return columns, all(len(listing.rows) <= _LONG for listing in programs)
+        every = not self.fold
         if every or sum(len(listing.rows) for listing in listings) <= _MANY:
             columns = [_column_lines(*listing, width) for listing in listings]
             every = every or sum(map(len, columns)) <= _MANY
@@ -244,7 +249,11 @@ def _html_row(row: ProgramRow, lines: list[PieceLine]) -> Row:
 
 
 def _column_lines(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
-    return [*_title_lines(title, header, width), *_marked_first(_join_lines(_lay_out_rows(rows, width)))]
+    return [*_title_lines(title, header, width), *_marked_first(_rows_lines(rows, width))]
+
+
+def _rows_lines(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
+    return _join_lines(_lay_out_rows(rows, width))
 
 
 def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
@@ -268,18 +277,35 @@ def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
 
     The marked lines do not come first if they and their surroundings are most of the program.
     """
-    marked = [number for number, line in enumerate(lines) if any("rs-marked" in style for _, style in line)]
-    near = {each for number in marked for each in range(number - _AROUND, number + _AROUND + 1)}
-    if not marked or len(lines) <= _LONG or 2 * len(near) > len(lines):
+    near = _near_marked(lines)
+    if not near or len(lines) <= _LONG or 2 * len(near) > len(lines):
         return lines
-    gap: PieceLine = [("   …", "")]
-    first: list[PieceLine] = []
-    for number, line in enumerate(lines):
-        if number in near:
-            first.append(line)
-        elif number == 0 or number - 1 in near:
-            first.append(gap)
-    return [*first, [], [(f"All {len(lines)} lines:", "bold")], [], *lines]
+    return [*_with_gaps(lines, near), [], [(f"All {len(lines)} lines:", "bold")], [], *lines]
+
+
+def _only_marked(lines: list[PieceLine]) -> list[PieceLine]:
+    """Return the lines of a program; if it is long, only the marked lines and their surroundings, or the first and the
+    last lines if none is marked.
+    """
+    if len(lines) <= _LONG:
+        return lines
+    near = _near_marked(lines)
+    return _with_gaps(lines, near) if near else _without_middle(lines, _LONG)
+
+
+def _near_marked(lines: list[PieceLine]) -> set[int]:
+    """Return the numbers of the marked lines and of the lines around them."""
+    marked = [number for number, line in enumerate(lines) if any("rs-marked" in style for _, style in line)]
+    return {each for number in marked for each in range(number - _AROUND, number + _AROUND + 1)}
+
+
+def _with_gaps(lines: list[PieceLine], shown: Collection[int]) -> list[PieceLine]:
+    """Return the lines with these numbers, and a line with the number of lines left out for each gap."""
+    found: list[PieceLine] = []
+    for is_shown, numbers in itertools.groupby(range(len(lines)), shown.__contains__):
+        run = [*numbers]
+        found += [lines[n] for n in run] if is_shown else [[(f"   ⋮ {len(run):,} more lines", "")]]
+    return found
 
 
 def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
@@ -347,7 +373,8 @@ def _short_source(text: str) -> str:
 
 
 def _shorten_text(text: str, width: int) -> str:
-    return text if len(text) <= width else text[: width - 1] + "…"
+    """Shorten the name of a file, and keep the number of the line at its end."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 
 
 def _pad_right(text: str, width: int) -> str:

@@ -119,9 +119,19 @@ def sparse_weights(w, x, y):
     return jnp.mean(jnp.tanh(x @ weights).sum((1, 2)) * y)
 
 
+def sums_per_class(w, x, y):
+    """A soft assignment of all rows to classes, with the mean, the number and the sum of the rows of each class."""
+    rows = jnp.tanh(x.reshape(-1, x.shape[-1]))
+    shares = jax.nn.softmax(rows @ w, -1)
+    assigned = shares > 0.2
+    centers = shares.T @ rows / assigned.sum(0)[:, None]
+    return jnp.sum(centers**2) + jnp.sum(jnp.log(shares.mean(0))) * jnp.mean(y)
+
+
 LOSSES = [
     scan_with_dropout, checkpointed_scan_with_dropout, weighted_mean, batch_normalization, contrastive_loss,
     merged_axes, reversed_batch, a_vmap, positions_in_a_branch, reduced_with_the_length, sparse_weights,
+    sums_per_class,
 ]  # fmt: skip
 
 
@@ -262,6 +272,13 @@ def test_loops_over_chunks_recompute_the_values_inside_of_checkpoints(checkpoint
         for more in ({}, {"checkpoint": checkpoint})
     ]
     assert peaks[1].temp_size_in_bytes < 0.75 * peaks[0].temp_size_in_bytes
+
+
+def test_sums_over_the_batch_are_computed_in_parts():
+    args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((16, 256), (64, 64, 16), (64,))]
+    rows = 4 * 64 * 64 * 256
+    changed = rewrite(step_of(sums_per_class), chunks=16, in_axes=(None, 0, 0))
+    assert changed.lower(*args).compile().memory_analysis().temp_size_in_bytes < rows
 
 
 def normalized_layer(x, w):

@@ -2,10 +2,11 @@
 
 Operations that process each example independently (`rematscope.reporting.batch_axis`) run in a loop over parts of the
 batch, with a checkpoint around each iteration. All other operations, such as means, batch normalization or a
-contrastive loss, run once on the whole batch, between two such loops. So the loss may combine examples in any way, and
-only the order of summation changes. A loop recomputes the values inside of checkpoints that it reads from earlier
-loops, so that only the inputs and outputs of checkpoints are stored for the whole batch. Within a limit, it also stores
-the results inside of checkpoints that avoid the most recompute (`rematscope.reporting.stored_results`).
+contrastive loss, run once on the whole batch, between two such loops; a sum over the batch may first run for each part.
+So the loss may combine examples in any way, and only the order of summation changes. A loop recomputes the values
+inside of checkpoints that it reads from earlier loops, so that only the inputs and outputs of checkpoints are stored
+for the whole batch. Within a limit, it also stores the results inside of checkpoints that avoid the most recompute
+(`rematscope.reporting.stored_results`).
 """
 
 import contextlib
@@ -109,7 +110,12 @@ class ChunkedLoss:
         self._count, self._program = count, program
         self._stored: Collection[Variable] = ()
         self._axes = dict(axes)
-        steps = [step for op in program.operations for step in self._make_steps(op, parts.get(op))]
+        steps = list[_Step]()
+        self._in_loops: set[Variable] = set()  # the results of operations that may run in a loop
+        for op in program.operations:
+            for step in self._make_steps(op, parts.get(op)):
+                steps.append(step)
+                self._in_loops.update(step.outvars if step.part is not None else ())
         self._set_stages(steps)
         if stored_bytes:
             self._stored = self._results_to_store(steps, stored_bytes)
@@ -133,8 +139,8 @@ class ChunkedLoss:
             yield dataclasses.replace(step, part=self._part_runner(op, other))
         elif other is not None and makes_batch(op.eqn, other, self._count):
             yield dataclasses.replace(step, part=self._part_runner(op, other), makes=True)
-        elif op.eqn.primitive.name in _SPLIT_REDUCTIONS:
-            yield from self._split_reduction(op)
+        elif self._has_partial_results(op):
+            yield from self._reduce_parts(op)
         else:
             yield step
 
@@ -163,23 +169,38 @@ class ChunkedLoss:
 
         return run
 
-    def _split_reduction(self, op: Operation) -> Iterator[_Step]:
-        """Split a reduction over the batch and other axes in two: over the other axes first, which runs in a loop."""
-        (operand,), axes, axis = op.invars, op.eqn.params["axes"], self._axis_of(op.invars[0])
-        others = tuple(i for i in axes if i != axis)
-        whole = lambda operands: jax_compat.run(op.eqn, list(operands))  # noqa: E731
-        if axis not in axes or not others:
-            yield _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
-            return
+    def _has_partial_results(self, op: Operation) -> bool:
+        """Return whether an operation reduces the batch axis, and needs less memory if it reduces each part first."""
+        params, axes = op.eqn.params, tuple(self._axis_of(v) for v in op.invars)
+        if op.name in _SPLIT_REDUCTIONS:
+            is_reduced = axes[0] in params["axes"]
+            if is_reduced and len(params["axes"]) > 1:
+                return True
+        else:
+            is_reduced = op.name == "dot_general" and axes in zip(*params["dimension_numbers"][0], strict=True)
+        if not is_reduced:
+            return False
+        result = op.outvars[0].aval
+        is_narrow = jnp.issubdtype(result.dtype, jnp.inexact) and result.dtype.itemsize < 4  # a part may overflow
+        inside = {*variables_of(op.invars)} & self._in_loops
+        return not is_narrow and self._count * nbytes(result) < sum(nbytes(v.aval) for v in inside)
 
-        def reduce(axes: tuple[int, ...]) -> Runner:
-            return lambda operands: [op.eqn.primitive.bind(*operands, **{**op.eqn.params, "axes": axes})]
+    def _reduce_parts(self, op: Operation) -> Iterator[_Step]:
+        """Split a reduction of the batch axis in two: of each part, which runs in a loop, and of the results."""
+        eqn, result = op.eqn, op.outvars[0].aval
+        middle = Variable(jax.core.ShapedArray((self._count, *result.shape), result.dtype))
+        self._axes[middle] = 0
 
-        shape = tuple(n for i, n in enumerate(operand.aval.shape) if i not in others)
-        middle = Variable(jax.core.ShapedArray(shape, op.outvars[0].aval.dtype))
-        self._axes[middle] = axis - sum(i < axis for i in others)
-        yield _Step([operand], [middle], reduce(others), lambda operands, _: reduce(others)(operands))
-        yield _Step([middle], op.outvars, reduce((self._axes[middle] or 0,)), None, eqn=op.eqn)
+        def reduce_part(operands: Sequence[Any]) -> list[Any]:
+            return [jnp.expand_dims(eqn.primitive.bind(*operands, **eqn.params), 0)]
+
+        def reduce_results(operands: Sequence[Any]) -> list[Any]:
+            if op.name == "dot_general":
+                return [jnp.sum(*operands, 0, dtype=result.dtype)]
+            return [eqn.primitive.bind(*operands, **{**eqn.params, "axes": (0,)})]
+
+        yield _Step(op.invars, [middle], reduce_part, lambda operands, _: reduce_part(operands))
+        yield _Step([middle], op.outvars, reduce_results, None, eqn=eqn)
 
     def _set_stages(self, steps: Sequence[_Step]) -> None:
         """Number the loops: a loop runs after all operations outside of loops whose results it reads."""

@@ -13,6 +13,7 @@ from jax.experimental import sparse
 from sampling import few, sampled
 
 from rematscope import PlanError, jax_compat, report, rewrite, trace
+from rematscope.ir.program import nbytes
 from rematscope.reporting.arrays import arguments_of
 from rematscope.reporting.batch_axis import NotPaired, axes_of, makes_batch, programs_commute, run_part
 from rematscope.reporting.chunks import chunked_batch
@@ -124,7 +125,7 @@ def sums_per_class(w, x, y):
     rows = jnp.tanh(x.reshape(-1, x.shape[-1]))
     shares = jax.nn.softmax(rows @ w, -1)
     assigned = shares > 0.2
-    centers = shares.T @ rows / assigned.sum(0)[:, None]
+    centers = shares.T @ rows / (1 + assigned.sum(0)[:, None])
     return jnp.sum(centers**2) + jnp.sum(jnp.log(shares.mean(0))) * jnp.mean(y)
 
 
@@ -290,6 +291,14 @@ def normalized(ws, x):
     return jnp.sum(functools.reduce(normalized_layer, ws, x) ** 3)
 
 
+def test_the_gradients_of_all_loops_are_added_up_in_one_array():
+    loss = rewrite(normalized, chunks=4, checkpoint="whole", in_axes=(None, 0))
+    ws = [jax.ShapeDtypeStruct((128, 128), jnp.float32)] * 6
+    batch = jax.ShapeDtypeStruct((32, 128), jnp.float32)
+    compiled = jax.jit(jax.grad(loss)).lower(ws, batch).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < sum(nbytes(w) for w in ws)
+
+
 def test_loops_over_chunks_store_results_within_a_limit():
     ws = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 256), (256, 64))] * 3
     batch = jax.ShapeDtypeStruct((32, 64), jnp.float32)
@@ -375,7 +384,7 @@ def test_the_report_stores_as_many_results_for_later_loops_as_fit():
     kernels = [jax.ShapeDtypeStruct((3, 3, n, n + 8), jnp.float32) for n in (8, 16, 24, 32)]
     args = kernels, jax.ShapeDtypeStruct((128, 32, 32, 8), jnp.float32)
     peak = report(step, *args, memory="1 GiB").peak_bytes
-    less, more = (report(step, *args, memory=int(peak / factor)) for factor in (3, 2.2))
+    less, more = (report(step, *args, memory=int(peak / factor)) for factor in (3, 2.5))
     assert less.best is not None and more.best is not None
     assert 0 < less.best.changes.saved < more.best.changes.saved
     (without,) = (f for f in less.fixes if f.changes == dataclasses.replace(less.best.changes, saved=None))

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -120,6 +121,8 @@ class ChunkedLoss:
         if stored_bytes:
             self._stored = self._results_to_store(steps, stored_bytes)
         self._regions = self._make_regions(steps)
+        readers = Counter(v for region in self._regions for v in region.reads)
+        self._shared = {v for v, number in readers.items() if number > 1}
         self._outside = [step for step in steps if step.part is None]
         returned = {v for region in self._regions for v in region.outputs}
         inside = {v for region in self._regions for step in region.steps for v in step.outvars}
@@ -196,7 +199,7 @@ class ChunkedLoss:
 
         def reduce_results(operands: Sequence[Any]) -> list[Any]:
             if op.name == "dot_general":
-                return [jnp.sum(*operands, 0, dtype=result.dtype)]
+                return [jnp.sum(operands[0], 0, dtype=result.dtype)]
             return [eqn.primitive.bind(*operands, **{**eqn.params, "axes": (0,)})]
 
         yield _Step(op.invars, [middle], reduce_part, lambda operands, _: reduce_part(operands))
@@ -303,37 +306,71 @@ class ChunkedLoss:
         env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
         last = max((step.stage for step in self._outside), default=0)
         regions = {region.stage: region for region in self._regions}
+        latest = dict[Variable, Any]()
         for stage in range(max(last, *regions) + 1):
             for step in self._outside:
                 if step.stage == stage:
                     env.update(zip(step.outvars, step.whole([value_of(v, env) for v in step.invars]), strict=True))
             if stage in regions:
-                self._run_region(regions[stage], env)
+                self._run_region(regions[stage], env, latest)
         return [value_of(v, env) for v in program.outputs]
 
-    def _run_region(self, region: "_Region", env: dict[Any, Any]) -> None:
-        made = {v for step in region.steps for v in step.outvars}
-        read = [v for v in dict.fromkeys(v for s in region.steps for v in variables_of(s.invars)) if v not in made]
-        sliced = [v for v in read if self._axis_of(v) is not None]
-        fixed = [v for v in read if self._axis_of(v) is None]
+    def _run_region(self, region: "_Region", env: dict[Any, Any], latest: dict[Variable, Any]) -> None:
+        """Run a loop, and add its results to `env`.
 
-        def compute(which: Any, fixed_values: Sequence[Any], slices: Sequence[Any]) -> list[Any]:
-            narrowed = [_as_original_dtype(value, env[v]) for v, value in zip(fixed, fixed_values, strict=True)]
-            inside = {**dict(zip(fixed, narrowed, strict=True)), **dict(zip(sliced, slices, strict=True))}
+        Args:
+          region: the loop.
+          env: the values of all variables that it reads, for the whole batch.
+          latest: for values that all parts of several loops read, such as weights, the copies from the last such loop.
+        """
+        sliced = [v for v in region.reads if self._axis_of(v) is not None]
+        fixed = [v for v in region.reads if self._axis_of(v) is None]
+        shared = [v for v in fixed if v in self._shared and jnp.issubdtype(jnp.result_type(env[v]), jnp.inexact)]
+
+        def compute(
+            which: Any, copies: Sequence[Any], fixed_values: Sequence[Any], slices: Sequence[Any]
+        ) -> tuple[list[Any], list[Any]]:
+            given = dict(zip(fixed, fixed_values, strict=True))
+            passed = []
+            for v, copy in zip(shared, copies, strict=True):
+                given[v], copy = _differentiated_as_copy(given[v], copy)
+                passed.append(copy)
+            inside = {v: _as_original_dtype(value, env[v]) for v, value in given.items()}
+            inside.update(zip(sliced, slices, strict=True))
             for step in region.steps:
                 assert step.part is not None, "only such operations are in regions"
                 results = step.part([value_of(v, inside) for v in step.invars], which)
                 inside.update(zip(step.outvars, results, strict=True))
-            return [inside[v] for v in region.outputs]
+            return passed, [inside[v] for v in region.outputs]
 
         once = jax.checkpoint(compute, prevent_cse=False)
-        fixed_values = [_as_float32(env[v]) for v in fixed]
+        values = {v: _as_float32(env[v]) for v in fixed}
         stacks = [stacked(env[v], self._axis_of(v) or 0, self._count) for v in sliced]
-        numbers = jnp.arange(self._count)
-        _, results = lax.scan(lambda _, xs: (None, once(xs[0], fixed_values, xs[1])), None, (numbers, stacks))
+        copies, results = lax.scan(
+            lambda copies, xs: once(xs[0], copies, [*values.values()], xs[1]),
+            [jnp.asarray(latest.get(v, values[v])) for v in shared],
+            (jnp.arange(self._count), stacks),
+        )
+        latest.update(zip(shared, copies, strict=True))
         for v, result in zip(region.outputs, results, strict=True):
             axis = self._axis_of(v)
             env[v] = result[0] if axis is None else unstacked(result, axis)
+
+
+@jax.custom_jvp
+def _differentiated_as_copy(value: Any, copy: Any) -> tuple[Any, Any]:
+    """Return a value and an equal copy of it, both with the derivative of the copy.
+
+    A loop carries the copy unchanged, and the next loop starts with it. So the backward pass adds up the gradients of
+    all loops in one array that its loops carry. If a loop closed over the value instead, JAX would start a sum of zeros
+    for each loop, and XLA for a CPU allocates all of them before the first loop of the backward pass.
+    """
+    return value, copy
+
+
+@_differentiated_as_copy.defjvp
+def _differentiate_copy(primals: tuple[Any, Any], tangents: tuple[Any, Any]) -> Any:
+    return primals, (tangents[1], tangents[1])
 
 
 def _as_float32(value: Any) -> Any:
@@ -450,6 +487,12 @@ class _Region:
     stage: int
     steps: Sequence[_Step]
     outputs: Sequence[Variable]
+
+    @property
+    def reads(self) -> list[Variable]:
+        """The variables that the operations read, and that none of them defines."""
+        made = {v for step in self.steps for v in step.outvars}
+        return [v for v in dict.fromkeys(v for s in self.steps for v in variables_of(s.invars)) if v not in made]
 
 
 def _read_by(steps: Collection[_Step]) -> set[Variable]:

@@ -11,7 +11,8 @@ of `z_loss` uses values of their size. They are saved for every layer.
 A checkpoint around the scan's body contains both the layer and its penalty, which leaves the checkpoint as a scalar.
 The other suspects are harmless: `prevent_cse=False` is right for the only checkpoint in a scan's body, the rotary
 tables and the mask depend on no argument, a named value is saved only if a policy says so, and the logged score has no
-gradient.
+gradient. The page's `Attention` computes its mask outside the checkpoint, so a repair that uses this class also saves
+the mask.
 """
 
 import jax

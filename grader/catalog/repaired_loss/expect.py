@@ -52,8 +52,8 @@ def requirements(case):
         [
             Saves(
                 ("the layers' inputs",),
-                too_much="Which line computes that value? Is that line inside the function that you pass to "
-                "`jax.checkpoint`, and does the scan call the checkpointed function?",
+                too_much="Does the line that computes this value run inside your checkpoint? If it does, which line "
+                "outside the checkpoint uses the value?",
                 too_little="Does your checkpoint contain one layer, or the whole scan?",
                 by_hand=True,  # the page's checkpoint has no effect, so that there is no barrier
                 spare=_OF_THE_ERROR,

@@ -68,7 +68,7 @@ def unmodified(params, x, targets):
 @fails_with(
     "also saved",
     "the exponentials of the layers' scores",
-    "Is that line inside the function",
+    "which line outside the checkpoint uses the value",
     hint="scores_leave_the_checkpoint",
 )
 def layer_in_a_checkpoint_without_its_penalty(params, x, targets):

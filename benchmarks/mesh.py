@@ -53,7 +53,7 @@ def layer(x, weights):
     causal = jnp.tri(TOKENS, dtype=bool)
     scores = jnp.einsum("qkgd,tkd->kgqt", q, k) * HEAD**-0.5
     attended = jnp.einsum("kgqt,tkd->qkgd", jax.nn.softmax(jnp.where(causal, scores, -1e9)), v)
-    x = x + checkpoint_name(attended.reshape(TOKENS, WIDTH) @ p["out"], "attended")
+    x = x + checkpoint_name(attended.reshape(TOKENS, WIDTH) @ p["out"], "out_proj")
     h = norm(x, p["norm2"])
     gate, up = (checkpoint_name(h @ p[name], name) for name in ("gate", "up"))
     return x + (jax.nn.silu(gate) * up) @ p["down"]
@@ -87,9 +87,9 @@ def main():
     save = jax.checkpoint_policies.save_only_these_names
     policies = {
         "nothing": save(),
-        "attended": save("attended"),
-        "q, k, v, attended": save("q", "k", "v", "attended"),
-        "and gate, up": save("q", "k", "v", "attended", "gate", "up"),
+        "out_proj": save("out_proj"),
+        "q, k, v, out_proj": save("q", "k", "v", "out_proj"),
+        "and gate, up": save("q", "k", "v", "out_proj", "gate", "up"),
         "gathered weights": save("weights"),
     }
     columns = "saved", "on a device", "gathers again", "of", "sent again", "FLOPs again", "of", "seconds"

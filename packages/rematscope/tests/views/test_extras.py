@@ -39,7 +39,7 @@ def test_in_a_terminal_nothing_is_missing():
 @pytest.mark.slow
 def test_an_absent_tpu_needs_the_extra_tpu():
     code = "try: measure(f, 1.0, target='tpu v5e')\nexcept TargetError as error: print(error)"
-    assert "pip install 'rematscope[tpu]'" in in_a_terminal(code)
+    assert "pip install 'jax[tpu]' flatbuffers" in in_a_terminal(code)
 
 
 @pytest.fixture(scope="module")

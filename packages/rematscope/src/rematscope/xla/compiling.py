@@ -261,7 +261,7 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
     if missing:
         raise TargetError(
             f"Compiling ahead of time for a {spelled(target)} needs {missing[0]}, which is not installed: pip "
-            "install 'rematscope[tpu]' (about 500 MB, for Linux on x86-64 only)."
+            "install 'jax[tpu]' flatbuffers (about 500 MB, for Linux on x86-64 only)."
         )
     name = topology(target, passes.devices)
     if (chips := math.prod(map(int, name.partition(":")[2].split("x")))) < passes.devices:
@@ -311,7 +311,7 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
             if (full := out_of_memory(child.stderr)) is not None:
                 return _not_fitting(passes, target, lowered, full)
             reason = _stated_reason(child.stderr)
-            install = "Install the version that this JAX needs: pip install 'rematscope[tpu]'."
+            install = "Install the version that this JAX needs: pip install 'jax[tpu]' flatbuffers."
             libtpu_may_be_missing = platform == "tpu" and not reason.startswith(_COMPILER_STATUS)
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "

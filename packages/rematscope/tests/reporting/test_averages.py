@@ -1109,3 +1109,38 @@ def test_a_batch_size_that_is_a_number_in_the_model_is_named(shape, length):
     )
     assert not refusal(lambda x: (shape[0] * len(x) // 8, -1))
     assert "batch size" not in refusal(lambda x: (4, 3, len(x)))
+
+
+ALMOST_MEANS = {
+    "length plus a small number": lambda w, x: jnp.sin(w * x).sum() / (x.size + 1e-6),
+    "length minus a small number": lambda w, x: jnp.sin(w * x).sum() / (x.size - 1e-6),
+    "zero times a sum": lambda w, x: jnp.where(
+        jnp.isnan(0.0 * jnp.log(w * (x - 0.1)).sum()), 1.0, jnp.sin(w * x).mean()
+    ),
+}
+
+
+@pytest.mark.parametrize("loss", ALMOST_MEANS.values(), ids=ALMOST_MEANS)
+def test_a_loss_that_is_almost_a_mean_is_refused(loss):
+    """The length differs in the eighth digit, and only one part has a NaN."""
+
+    def step(w, x):
+        return jax.grad(loss)(w, x)
+
+    with jax.enable_x64(True), pytest.raises(PlanError, match="not proved to be an average"):
+        rewrite(step, microbatches=2, in_axes=(None, 0))(jnp.float64(0.5), jnp.linspace(0.0, 1.0, 8))
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_an_average_does_not_overflow_while_it_is_added_up(dtype):
+    def step(w, x):
+        def loss(w):
+            return jnp.sin(w * x).mean(), (jnp.abs(w * x) * dtype(1e38)).astype(dtype).sum()
+
+        return jax.value_and_grad(loss, has_aux=True)(w)
+
+    args = dtype(0.3), jnp.ones(8, dtype)
+    (_, expected), _ = step(*args)
+    (_, found), _ = rewrite(step, microbatches=2, in_axes=(None, 0))(*args)
+    assert jnp.isfinite(expected)
+    np.testing.assert_allclose(np.float32(found), np.float32(expected), rtol=0.02)

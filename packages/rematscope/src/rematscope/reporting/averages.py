@@ -402,9 +402,13 @@ class _Proof:
             return _ZERO if np.ndim(one) == 0 and jnp.isscalar(one) and one == 0 else _SAME
         if np.ndim(one) or np.ndim(other) or np.iscomplexobj(one) or np.iscomplexobj(other) or not float(other):
             return _UNKNOWN
-        ratio = float(one) / float(other)
+        ratio, dtype = float(one) / float(other), getattr(one, "dtype", None)
+        # Only rounding may differ: the lengths plus a small number, or minus one, are not such powers.
+        tolerance = 2 * float(
+            jnp.finfo(dtype if dtype is not None and jnp.issubdtype(dtype, jnp.floating) else float).eps
+        )
         for power in (1, -1, 2, -2):
-            if math.isclose(ratio, float(self._count) ** power, rel_tol=1e-6):
+            if math.isclose(ratio, float(self._count) ** power, rel_tol=tolerance):
                 return Relation("same", Fraction(self._count) ** power)
         return _UNKNOWN
 
@@ -913,6 +917,9 @@ def _is_linear(op: Operation) -> bool:
 
 
 def _relation_of_product(operands: Sequence[Relation]) -> str:
-    """Return the relation of a product, given those of its factors."""
+    """Return the relation of a product, given those of its factors.
+
+    A product with zero counts as zero only if all factors do: another factor may be NaN or infinite in some parts.
+    """
     hows = {r.how for r in operands}
-    return next((how for how in ("zero", "sum", "sliced") if how in hows), "same")
+    return "zero" if hows == {"zero"} else next((how for how in ("sum", "sliced") if how in hows), "same")

@@ -256,13 +256,19 @@ def _run_loop(
     summed = [v for v, axis in stack_axes.items() if axis is None]
     listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
     read_parts = {v: stack for v, stack in parts.items() if v in read}
+    sums_of_parts = {v for v in summed if v in loop.totals or v in loop.gradients}
 
     def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
         which, slices = numbered
         typed = {v: as_type(part, v.aval) for v, part in zip(read_parts, slices, strict=True)}
         inside = {**given, number: which, **typed}
         _evaluate_part(loop.each, draws, inside, which, count, blocks)
-        added = [total + inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
+        # A mean is divided before it is added up: the sum of the parts may overflow although their mean does not.
+        own = [inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
+        added = [
+            total + (part if v in sums_of_parts else part / count)
+            for total, part, v in zip(sums, own, summed, strict=True)
+        ]
         return added, [inside[v] for v, _ in listed]
 
     def start(v: Variable) -> Any:
@@ -275,8 +281,8 @@ def _run_loop(
     )
     ratio = cotangent_divisor(count) / count
     for v, total in zip(summed, sums, strict=True):
-        if v not in loop.totals:
-            total = total * ratio if v in loop.gradients else total / count
+        if v in loop.gradients and v not in loop.totals:
+            total = total * ratio
         outside[v] = total.astype(v.aval.dtype)
     outside.update((v, unstacked(x, axis, blocks)) for (v, axis), x in zip(listed, stacks, strict=True))
 

@@ -65,7 +65,7 @@ def test_xla_emits_no_loop_for_fusible_primitives(name):
 def test_a_series_that_xla_runs_as_a_loop_is_fused_with_nothing(name):
     compiled = jax.jit(lambda a, x: jnp.sum(getattr(lax, name)(a, x))).lower(array(64), array(64)).compile()
     assert "while(" in compiled.as_text()
-    assert name not in primitives.FUSIBLE | fusion.ELEMENTWISE | xla_fusion.FUSES_OPERANDS
+    assert name not in primitives.FUSIBLE | fusion.FUSED_LIKE_ELEMENTWISE | xla_fusion.FUSES_OPERANDS
 
 
 def test_duplicable_primitives_are_fusible():

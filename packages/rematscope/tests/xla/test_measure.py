@@ -184,7 +184,7 @@ def test_a_target_that_is_not_available_is_refused_with_advice(monkeypatch):
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name, missing=missing: None if name == missing else name
         )
-        sentence = rf"needs {missing}, which is not installed: pip install 'rematscope\[tpu\]'"
+        sentence = rf"needs {missing}, which is not installed: pip install 'jax\[tpu\]' flatbuffers"
         with pytest.raises(TargetError, match=sentence):
             measure(f, x, target="tpu v5e")
 

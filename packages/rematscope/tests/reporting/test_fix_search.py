@@ -11,7 +11,7 @@ from rematscope.reporting import fixes
 from rematscope.reporting.fixes import Search
 from rematscope.reporting.report import Proposal
 from rematscope.reporting.rewrite import Changes
-from rematscope.reporting.subject import Subject
+from rematscope.reporting.subject import Subject, divisors
 
 policies = jax.checkpoint_policies
 ALONE = "By hand, the checkpoints alone, without the other changes: jax.checkpoint"
@@ -87,3 +87,29 @@ def test_beyond_the_limit_on_operations_one_refusal_ends_the_search_for_parts(mo
     search = Search(types.SimpleNamespace(batch_size=64, operations=1), 1, 6, lambda *_: None)
     assert not search._divide([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
     assert len(asked) == traced and search.is_complete == (limit > 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "numbers"), [(1, []), (7, [7]), (14, [2, 7, 14]), (16, [2, 4, 8, 16]), (24, [2, 4, 8, 12, 24])]
+)
+def test_a_length_is_divided_by_powers_of_two_and_into_more_parts(size, numbers):
+    assert divisors(size) == numbers
+
+
+def test_a_batch_that_two_parts_do_not_divide_enough_is_divided_further():
+    """14 = 2 * 7: two microbatches do not fit, and seven do."""
+
+    def step(ws, x):
+        def loss(ws):
+            h = x
+            for w in ws:
+                h = jnp.tanh(jnp.tanh(h @ w) @ w.T)
+            return jnp.mean(h**2)
+
+        return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+    args = [jax.ShapeDtypeStruct((32, 128), jnp.float32)] * 4, jax.ShapeDtypeStruct((14, 256, 32), jnp.float32)
+    subject = Subject(step, args, {}, None, "cpu")
+    seven = subject.traced(Changes("layers", microbatches=7, in_axes=(None, 0)))
+    best = rematscope.report(step, *args, memory=int(1.3 * seven.memory.peak_bytes)).best
+    assert best is not None and best.changes.microbatches == 7

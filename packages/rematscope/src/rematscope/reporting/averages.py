@@ -581,9 +581,8 @@ class _Proof:
         is_known = not any(r.how == "unknown" for r in found)
         if is_known:
             changes.factors.update(factors)
-        if (
-            is_known or not is_of_data
-        ):  # if it stays unknown, the message is to name this operation, and not its operands
+        # If an operation on data stays unknown, the message is to name it, and not its operands.
+        if is_known or not is_of_data:
             for i in read:
                 changes.read((place, i), op.invars[i], axes[i])
         return found

@@ -364,9 +364,10 @@ def _batch_size(step: WholeStep) -> int:
 
 
 def divisors(size: int) -> list[int]:
-    """Return the numbers of parts that a length can be divided into, from 2 on; powers of 2 if it has any."""
+    """Return the numbers of parts to try for a length, from 2 on: the powers of 2, and the larger divisors."""
     found = [k for k in range(2, min(size, MOST_PARTS) + 1) if size % k == 0]
-    return [k for k in found if k & (k - 1) == 0] or found
+    powers = [k for k in found if k & (k - 1) == 0]
+    return [k for k in found if k in powers or k > max(powers, default=0)]
 
 
 def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: bool) -> Any:

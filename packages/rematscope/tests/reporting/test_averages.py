@@ -1144,3 +1144,35 @@ def test_an_average_does_not_overflow_while_it_is_added_up(dtype):
     (_, found), _ = rewrite(step, microbatches=2, in_axes=(None, 0))(*args)
     assert jnp.isfinite(expected)
     np.testing.assert_allclose(np.float32(found), np.float32(expected), rtol=0.02)
+
+
+def big(x):
+    return (x > -9).astype(jnp.int32) * jnp.int32(3 * 2**27)
+
+
+OVERFLOWING = {
+    "integers in a float": lambda w, x: w * (big(w * x).sum(dtype=jnp.int32) / x.size) + jnp.sin(w * x).mean(),
+    "loss in float16": lambda w, x: (jnp.abs(w * x).astype(jnp.float16).mean() * jnp.float16(2**14)).astype(float),
+    "mean cast to float8": lambda w, x: (100 * jnp.abs(w * x)).mean().astype(jnp.float8_e4m3fn).astype(float),
+}
+
+
+@pytest.mark.parametrize("loss", OVERFLOWING.values(), ids=OVERFLOWING)
+def test_a_loss_that_may_overflow_in_one_microbatch_only_is_refused(loss):
+    args = jnp.float32(0.3), jnp.array([0.01] * 4 + [20.0] * 4)
+    with pytest.raises(PlanError, match="not proved to be an average"):
+        rewrite(jax.value_and_grad(loss), microbatches=2, in_axes=(None, 0))(*args)
+
+
+def test_an_accuracy_is_an_average():
+    """A sum of booleans cannot wrap around."""
+
+    def step(w, x):
+        def loss(w):
+            return jnp.sin(w * x).mean(), (jnp.sin(w * x) > 0.1).sum() / len(x)
+
+        return jax.value_and_grad(loss, has_aux=True)(w)
+
+    args = jnp.float32(0.3), jnp.linspace(-1.0, 2.0, 8)
+    (_, found), _ = rewrite(step, microbatches=2, in_axes=(None, 0))(*args)
+    assert found == step(*args)[0][1]

@@ -312,6 +312,7 @@ class _Proof:
         self._has_value = False
         self.has_maps = False  # whether a scan over examples counts as independent, if its derivative does too
         self._whole_of = dict[Any, Variable]()
+        self._counts = set[Variable]()  # see `_look_at_count`
         self._input_blocks = blocks
         self._outer_blocks = blocks  # the number of blocks of the axis in which the blocks of relations are counted
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
@@ -377,7 +378,15 @@ class _Proof:
                 continue
             operands = [self._of_atom(a, b, found, known) for a, b in zip(op.invars, smaller.invars, strict=True)]
             found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
+            self._look_at_count(op)
         return found
+
+    def _look_at_count(self, op: Operation) -> None:
+        """Record an integer that counts elements: a sum of booleans, which cannot wrap around."""
+        (operand,) = op.invars if len(op.invars) == 1 else (None,)
+        is_truth = op.name == "convert_element_type" and op.eqn.invars[0].aval.dtype == bool
+        if is_truth or (op.name == "reduce_sum" and operand in self._counts):
+            self._counts.update(op.outvars)
 
     def _of_atom(
         self,
@@ -683,7 +692,7 @@ class _Proof:
             found = self._of_scatter(op, smaller, operands)
             return None if found is None else [found]
         scaled = self._of_linear(op, smaller, operands, divides)
-        if scaled is None or (scaled.how == "sum" and not self.is_mean(scaled) and not _is_wide(op)):
+        if scaled is None or (scaled.how == "sum" and not _is_wide(op)):
             return None
         return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
@@ -741,6 +750,9 @@ class _Proof:
             return None
         if not is_float(op.outvars[0].aval) and not (_is_wide(op) and name in _LINEAR - {"neg"}):
             return None  # integers may wrap around
+        is_cast = name == "convert_element_type" and not is_float(op.invars[0].aval)
+        if is_cast and summed and op.invars[0] not in self._counts:
+            return None  # a sum of integers that wraps around is right only as an integer
         reduced = self._over_batch(op, smaller, operands)
         if reduced is not None:
             return reduced

@@ -42,7 +42,7 @@ def memory_over_time() -> bytes:
 
 def shown_cell() -> tuple[str, str]:
     """Return the code and the HTML output of chapter 0's cell that README shows."""
-    cell = _find_cell("notebooks/00_start_here.ipynb", "print_fwd_bwd(jax.checkpoint(f)")
+    cell = _find_cell("notebooks/00_start_here.ipynb", "print_fwd_bwd(jax.checkpoint(two_sines)")
     (html,) = [output["data"]["text/html"] for output in cell["outputs"] if "text/html" in output.get("data", {})]
     return "".join(cell["source"]), "".join(html)
 

@@ -372,6 +372,16 @@ def test_more_devices_than_available_run_in_a_separate_process(monkeypatch):
         measure(gathered_product(over), *shapes)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+def test_shardings_over_more_devices_than_available_are_those_of_the_mesh(kind):
+    """`jax.make_mesh` makes explicit axes by default."""
+    over = abstract(16, kind)
+    shape = meshes.like(over, "d", shape=(64, 4))
+    found = measure(lambda x: jnp.sin(jnp.sin(x)), shape)
+    assert found.argument_bytes == found.output_bytes - found.output_bytes % 128 == 2 * 64 * 4 * 4 // 16
+
+
 def test_a_sharding_constraint_and_an_explicit_mesh_are_compiled_for_their_devices():
     over = meshes.mesh(d=8)
     shape = meshes.like(over, "d", shape=(64, 4))

@@ -55,18 +55,19 @@ def main(target: str, folder: str) -> None:
 
     Args:
       target: as for `measure`.
-      folder: holds `exported`, `axes` (JSON: the axes of the mesh, none for one device) and `donated` (JSON: the
-        donated arguments); `module` (HLO), `memory` (JSON) and `record` (XLA's buffer assignment, may be empty) are
-        written to it.
+      folder: holds `exported`, `axes` (JSON: the names, lengths and types of the axes of the mesh, none for one device)
+        and `donated` (JSON: the donated arguments); `module` (HLO), `memory` (JSON) and `record` (XLA's buffer
+        assignment, may be empty) are written to it.
     """
     import jax
     import jax.export
     import numpy as np
 
     here = pathlib.Path(folder)
-    axes = json.loads((here / "axes").read_text()) or {"chip": 1}
-    devices = _topology_devices(target, math.prod(axes.values()))
-    mesh = jax.sharding.Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
+    names, lengths, kinds = zip(*(json.loads((here / "axes").read_text()) or [("chip", 1, "Auto")]), strict=True)
+    devices = _topology_devices(target, math.prod(lengths))
+    types = tuple(jax.sharding.AxisType[kind] for kind in kinds)
+    mesh = jax.sharding.Mesh(np.array(devices).reshape(lengths), names, axis_types=types)
     exported = jax.export.deserialize(bytearray((here / "exported").read_bytes()))
     one = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
     # The compiler places arguments without a sharding; on one device there is only one placement.

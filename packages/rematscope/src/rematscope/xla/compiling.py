@@ -296,7 +296,8 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "exported").write_bytes(exported)
-        (folder / "axes").write_text(json.dumps(passes.axes))
+        axes = [(*axis, kind.name) for axis, kind in zip(passes.axes.items(), _axis_types(passes), strict=True)]
+        (folder / "axes").write_text(json.dumps(axes))
         (folder / "donated").write_text(json.dumps([1] * subject.overwritten))
         command = [
             sys.executable,
@@ -354,6 +355,11 @@ def _lower_subject(subject: _Subject, platform: str) -> Any:
 
 def _unoptimized_module(lowered: Any) -> Module:
     return read(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+def _axis_types(passes: Trace) -> tuple[jax.sharding.AxisType, ...]:
+    """Return the types of the axes of the mesh that a function is sharded over."""
+    return () if passes.mesh is None else passes.mesh.axis_types
 
 
 def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:

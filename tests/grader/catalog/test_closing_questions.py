@@ -62,7 +62,8 @@ def test_boundaries_of_two_checkpoints():
     assert saved == [1280, 256, 1024] and "saves 1.25 KiB, with your boundary 256 bytes" in answer
     assert len({row.recompute_cost.flops for row in rows}) == 1
     sines = [row.recompute_cost.transcendentals for row in rows[1:]]
-    assert f"recomputes the {sines[0]} sines of the wider output, the other one only the {sines[1]} sines" in answer
+    assert f"with your boundary recomputes the {sines[0]} sines of the wider output" in answer
+    assert f"at the wider output recomputes only the {sines[1]} sines" in answer
 
 
 @pytest.mark.slow

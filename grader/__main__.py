@@ -1,5 +1,6 @@
 """`python -m grader`."""
 
+import contextlib
 import os
 import sys
 
@@ -12,11 +13,11 @@ from grader.util import environment
 if sys.argv[1:2] in (["batch"], ["doctor"]):
     environment.restart()  # before other imports, which are slow, and which the caller's PYTHONPATH may shadow
 
-from grader.isolation import check_child
+from grader.isolation.check_child import CheckChild
 
-if sys.argv[1:2] == ["check"] and len(sys.argv) > 2:
-    check_child.begin()  # while this process still imports what reads the command line
+checks = sys.argv[1:2] == ["check"] and len(sys.argv) > 2
+# The process starts while this one still imports what reads the command line.
+with CheckChild() if checks else contextlib.nullcontext() as child:
+    from grader.cli import main
 
-from grader.cli import main
-
-main()
+    main(child)

@@ -21,6 +21,7 @@ import typer
 from grader.answers import find, submission_file
 from grader.exercises import new_exercise, registry
 from grader.isolation import control_groups
+from grader.isolation.check_child import CheckChild
 from grader.learner import board, hand_in, in_terminal, pages, update
 from grader.learner.progress import Progress, default_path
 from grader.util import environment
@@ -57,6 +58,7 @@ def _declare_commands():
 
 @app.command(rich_help_panel=_LEARNERS)
 def check(
+    context: typer.Context,
     what: Annotated[
         str,
         typer.Argument(
@@ -78,7 +80,7 @@ def check(
         raise typer.Exit(2)
     if file.suffix.lower() == submission_file.SUFFIX:
         raise typer.Exit(_check_again(file, json_))
-    verdict, notices = in_terminal.check(file)
+    verdict, notices = in_terminal.check(file, child=context.obj)
     for notice in notices:
         print(notice, file=sys.stderr)
     if json_:
@@ -469,13 +471,17 @@ _NO_GROUPS = {"--unsandboxed", "--without-control-groups", "--scheduler"}
 _NOT_SAID = 74  # EX_IOERR of sysexits.h, which Python lacks on Windows
 
 
-def main() -> None:
-    """Run the command line. If its output cannot be written, report that; the command's other effects remain."""
+def main(child: CheckChild | None) -> None:
+    """Run the command line. If its output cannot be written, report that; the command's other effects remain.
+
+    Args:
+      child: the process that checks a file for `check`, if one was started already.
+    """
     if sys.argv[1:2] in (["batch"], ["doctor"]) and not _NO_GROUPS & {*sys.argv}:
         control_groups.start_in_a_scope()
     try:
         try:
-            app(prog_name="python -m grader")
+            app(prog_name="python -m grader", obj=child)
         finally:
             sys.stdout.flush()
     except OSError as error:

@@ -54,14 +54,20 @@ def closest(name: str) -> str:
 def suggestion_for(name: str) -> str | None:
     """Return the end of a sentence about an unknown name that is similar to an exercise's name, or that was removed."""
     if name in REMOVED:
-        return f"it was removed from the workbook, and {REMOVED[name]} replaces it."
+        return removal(name, "it")
     close = difflib.get_close_matches(name, names(), n=1)
     return f"did you mean {close[0]}?" if close else None
 
 
-def removal(name: str) -> str:
-    """Return sentences that name the exercise that replaces a removed one."""
-    return f"The exercise {name} was removed from the workbook. {REMOVED[name]} replaces it."
+def removal(name: str, subject: str = "", replacement: str = "") -> str:
+    """Return a sentence that names the exercise that replaces a removed one.
+
+    Args:
+      name: the removed exercise.
+      subject, replacement: the words for the removed exercise and for the other one; by default, their names.
+    """
+    subject, replacement = subject or f"The exercise {name}", replacement or REMOVED[name]
+    return f"{subject} was removed from the workbook, and {replacement} replaces it."
 
 
 def task(name: str) -> Task:

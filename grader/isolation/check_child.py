@@ -1,7 +1,6 @@
 """Control the process that checks a file. It can be started before the file is known, because importing JAX takes
 longer than everything that the command line does in the meantime."""
 
-import atexit
 import json
 import os
 import signal
@@ -63,26 +62,6 @@ class CheckChild(AbstractContextManager):
             self.process.kill()
         self.process.wait()
         self._folder.cleanup()
-
-
-_begun: list[CheckChild] = []
-
-
-def begin() -> CheckChild:
-    """Start the process that will check the next file."""
-    _begun.append(child := CheckChild())
-    return child
-
-
-@atexit.register
-def _end_what_was_begun_in_vain() -> None:
-    for child in _begun:
-        child.__exit__()
-
-
-def child() -> CheckChild:
-    """Return the process that `begin` started, or a new one."""
-    return _begun.pop() if _begun else CheckChild()
 
 
 def _child_environment() -> dict[str, str]:

@@ -6,7 +6,6 @@
 
 import json
 import math
-import os
 import sys
 import time
 from pathlib import Path
@@ -29,10 +28,9 @@ def limit(processor_seconds: int, address_space: int) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
-        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        addresses = libc.address_space() + address_space
     except OSError:  # only Linux reports the address space and enforces a limit on it
         return
-    addresses = pages * os.sysconf("SC_PAGE_SIZE") + address_space
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
 
 

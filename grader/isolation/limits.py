@@ -3,6 +3,7 @@
 import signal
 from dataclasses import dataclass
 
+from grader.isolation.sandboxed.lockdown import ProcessLimits
 from grader.isolation.sandboxed.protocol import IDLE, IDLE_SECONDS
 
 
@@ -14,7 +15,7 @@ class CheckLimits:
     seconds: float = 60
     processor_seconds: int = 60
     address_space: int = 2 * 2**30
-    memory: int = 256 * 2**20
+    memory: int = ProcessLimits.memory
 
 
 class NoVerdict(Exception):

@@ -87,9 +87,7 @@ def find(exercise: str | int) -> Page:
             return page
     if name in registry.REMOVED:
         instead = next(page for page in known if page.name == registry.REMOVED[name])
-        raise registry.UnknownExercise(
-            f"The exercise {name} was removed from the workbook; {instead.label}, {instead.name}, replaces it."
-        )
+        raise registry.UnknownExercise(registry.removal(name, replacement=f"{instead.label}, {instead.name},"))
     close = difflib.get_close_matches(name, [page.name for page in known], n=1)
     meant = [f"did you mean exercise {page.number}, {page.name}?" for page in known if page.name in close]
     every = "; ".join(f"{page.number}, {page.name}" for page in known)

@@ -1,9 +1,10 @@
-"""Functions of the C library that Python does not provide: `mount`, `prctl`, `capset`. Linux only."""
+"""Functions of the system that Python does not provide: `mount`, `prctl`, `capset`, the address space. Linux only."""
 
 import ctypes
 import functools
 import os
 import signal
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -18,6 +19,11 @@ def call(name: str, *arguments: object) -> None:
 def library() -> ctypes.CDLL:
     """Return the C library."""
     return ctypes.CDLL(None, use_errno=True)
+
+
+def address_space() -> int:
+    """Return the bytes of address space that this process uses. Raises OSError on other systems than Linux."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def end_with_parent() -> None:

@@ -93,9 +93,8 @@ def _last_in_line():
 def _set_limits(limits: ProcessLimits):
     import resource  # does not exist on Windows
 
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
     sizes = {
-        resource.RLIMIT_AS: pages * resource.getpagesize() + limits.address_space,
+        resource.RLIMIT_AS: libc.address_space() + limits.address_space,
         resource.RLIMIT_CPU: limits.processor_seconds,
         resource.RLIMIT_FSIZE: limits.disk,
         resource.RLIMIT_NOFILE: 256,

@@ -59,9 +59,9 @@ BEGIN = """
 import sys
 from grader.isolation import check_child
 
-child = check_child.begin()
-print(*{"typer", "rich", "numpy", "jax"} & {*sys.modules})
-print(child.process.pid)
+with check_child.CheckChild() as child:
+    print(*{"typer", "rich", "numpy", "jax"} & {*sys.modules})
+    print(child.process.pid)
 """
 
 

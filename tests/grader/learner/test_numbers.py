@@ -65,7 +65,7 @@ def test_every_removed_exercise_names_one_that_replaces_it():
 def test_a_removed_exercise_is_refused_with_the_one_that_replaces_it(name, tmp_path):
     now = registry.REMOVED[name]
     with pytest.raises(
-        UnknownExercise, match=rf"{name} was removed from the workbook; exercise \d+, {now}, replaces it"
+        UnknownExercise, match=rf"{name} was removed from the workbook, and exercise \d+, {now}, replaces it"
     ):
         pages.find(f"exercises/09_{name}.ipynb")
     answer = tmp_path / f"{name}.py"

@@ -302,7 +302,7 @@ def test_the_unmodified_page_of_a_removed_exercise_is_deleted(folder):
         json.dumps({"cells": [{"cell_type": "code", "metadata": {}, "source": "mine = 1", "outputs": []}]})
     )
     status, out, _ = updated()
-    said = f"The exercise {name} was removed from the workbook. {now} replaces it."
+    said = f"The exercise {name} was removed from the workbook, and {now} replaces it."
     assert status == 0 and out.splitlines()[:2] == [
         f"{said} Its page, which you had not changed, was deleted.",
         f"{said} Your page {written.name} was kept.",

@@ -25,33 +25,35 @@ class Answer:
     function: Callable
 
 
-def read_answers(
-    path: Path, exercise: str | None, found: Callable[[find.SlicedAnswer], None] = lambda answer: None
-) -> Iterator[Answer | Verdict]:
-    """Run the statements that a file's answer needs; on request, also all other statements before the answer's check.
+def find_answer(path: Path, exercise: str | None) -> find.SlicedAnswer | Verdict:
+    """Find the answer in a file, without running anything; return a verdict if there is none.
+
+    Args:
+      path: a notebook or a Python file.
+      exercise: the exercise whose answer to look for; None for the only one in the file.
+    """
+    try:
+        return find.read(path, exercise)
+    except find.AnotherExercise as error:
+        finding = Finding(FindingKind.ANOTHER_EXERCISE, str(error))
+        return Verdict(exercise or path.stem, Outcome.NOT_ATTEMPTED, (finding,))
+    except find.NoAnswer as error:
+        return not_judged(exercise or path.stem, str(error))
+
+
+def run_answer(sliced: find.SlicedAnswer, path: Path) -> Iterator[Answer | Verdict]:
+    """Run the statements that an answer needs; on request, also all other statements before the answer's check.
 
     An answer's dependencies are found without running anything, so effects of calls may be missed. The caller decides:
     if the first answer passes, nothing else in the file runs.
 
     Args:
-      path: a notebook or a Python file.
-      exercise: the exercise whose answer to look for; None for the only one in the file.
-      found: a function that is called with the sliced answer before any of the learner's code runs.
+      sliced: the answer.
+      path: its file, a notebook or a Python file.
 
     Yields:
-      The answer, or a verdict if there is no answer; a second time if further statements may make a difference.
+      The answer, or a verdict if it cannot be run; a second time if further statements may make a difference.
     """
-    try:
-        sliced = find.read(path, exercise)
-    except find.AnotherExercise as error:
-        yield Verdict(
-            exercise or path.stem, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),)
-        )
-        return
-    except find.NoAnswer as error:
-        yield not_judged(exercise or path.stem, str(error))
-        return
-    found(sliced)
     if devices := getattr(registry.task(sliced.exercise), "devices", None):
         # JAX already started with fewer devices; code that needs more raises an error.
         with contextlib.suppress(RuntimeError):

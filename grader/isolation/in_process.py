@@ -88,25 +88,27 @@ def grade_file(path: Path, exercise: str | None = None, seed: int | None = None)
 def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Iterator[Verdict]:
     """Yield the best verdict after each attempt. Each attempt after the first runs more of the file. `grade_file`
     returns the last verdict."""
+    found = import_answers.find_answer(path, exercise)
+    if isinstance(found, Verdict):
+        yield found
+        return
     best: Verdict | None = None
-    sliced: list[SlicedAnswer] = []
-    for tried in import_answers.read_answers(path, exercise, found=sliced.append):
+    for tried in import_answers.run_answer(found, path):
         verdict = tried if isinstance(tried, Verdict) else grade(tried.function, tried.exercise, seed)
-        verdict = verdict if verdict.passed else _with_replaced(verdict, sliced)
+        verdict = verdict if verdict.passed else _with_replaced(verdict, found)
         best = verdict if best is None else better(best, verdict)
         yield best
         if best.passed:
             return
 
 
-def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
+def _with_replaced(verdict: Verdict, answer: SlicedAnswer) -> Verdict:
     """Return the verdict on a file, with advice about the definitions of the answer that a later definition
     replaces."""
-    replaced = [place for answer in sliced for place in answer.replaced]
-    if not replaced:
+    if not answer.replaced:
         return verdict
-    others = f"definition{'s' if len(replaced) > 1 else ''} at {' and '.join(replaced)}"
-    text = f"This verdict is about the {verdict.exercise} defined at {sliced[0].place()}, not about the {others}."
+    others = f"definition{'s' if len(answer.replaced) > 1 else ''} at {' and '.join(answer.replaced)}"
+    text = f"This verdict is about the {verdict.exercise} defined at {answer.place()}, not about the {others}."
     advice = Finding(
         FindingKind.REPLACED, text, next="Which definition is your answer? Delete the others.", advice=True
     )

@@ -33,7 +33,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers import find, import_answers
+from grader.answers import import_answers
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.isolation.sandboxed import execution_server, lockdown, messages
@@ -340,15 +340,16 @@ def _serve_captures(line: socket.socket) -> None:
     folder.mkdir()
     path = folder / asked.name
     path.write_bytes(text.tobytes())
-
-    def found(answer: find.SlicedAnswer) -> None:
-        messages.send(line, AnswerFound(answer.exercise, answer.is_stub()))
-
-    read_answers = import_answers.read_answers(path, asked.exercise, found)
+    found = import_answers.find_answer(path, asked.exercise)
+    if isinstance(found, Verdict):
+        answers: Iterator[import_answers.Answer | Verdict] = iter([found])
+    else:
+        messages.send(line, AnswerFound(found.exercise, found.is_stub()))
+        answers = import_answers.run_answer(found, path)
     tried: list[tuple[import_answers.Answer, Sequence[Case | Question]] | None] = []
     wanted: NextAnswer | Render = NextAnswer()
     while isinstance(wanted, NextAnswer):
-        answer = next(read_answers, None)
+        answer = next(answers, None)
         tried.append(None)
         reply: Captured | NoEvidence | NoMoreAnswers = NoMoreAnswers()
         if isinstance(answer, Verdict):

@@ -20,6 +20,10 @@ def notebook(folder, *cells):
     return path
 
 
+def attempts_at(path):
+    return import_answers.run_answer(find.read(path, NAME), path)
+
+
 def call(tried):
     assert not isinstance(tried, Verdict), tried
     return tried.function()
@@ -190,13 +194,13 @@ def test_the_definitions_that_an_answer_uses_are_found_on_the_page(tmp_path, nam
     (tmp_path / "helper.py").write_text("from_helper = 7")
     cells = ["import no_such_module", *READ[name], "1 / 0  # a demonstration"]
     path = notebook(tmp_path, *cells)
-    tries = import_answers.read_answers(path, NAME)
+    tries = attempts_at(path)
     assert call(next(tries)) == 7
     tries.close()
     text = tmp_path / "answer.py"
     text.write_text(find.read(path).text)
     if name not in ("a notebook's main", "an attribute of __main__"):  # a file has neither
-        tries = import_answers.read_answers(text, NAME)
+        tries = attempts_at(text)
         assert call(next(tries)) == 7, text.read_text()
         assert find.of_cells(cells, NAME).text == text.read_text()
 
@@ -239,7 +243,7 @@ def value(tried):
 
 @pytest.mark.parametrize("name", NOT_READ)
 def test_a_repeated_check_runs_everything_above_the_answer(tmp_path, name):
-    first, second = import_answers.read_answers(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"), NAME)
+    first, second = attempts_at(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"))
     assert (value(first) != 7, value(second)) == (True, 7)
 
 
@@ -254,7 +258,7 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
         f"check({NAME}, note('check'))",
         "note('later')",
     ]
-    tries = import_answers.read_answers(notebook(tmp_path, *cells), NAME)
+    tries = attempts_at(notebook(tmp_path, *cells))
     next(tries)
     assert not (tmp_path / "ran").exists()
     next(tries)
@@ -263,7 +267,7 @@ def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
 
 def test_a_second_try_skips_a_call_that_raises(tmp_path):
     """The first try runs a call that may change what the answer reads, and stops if the call raises."""
-    first, second = import_answers.read_answers(notebook(tmp_path, "REG = {'k': 7}", "REG.pop('j')", ANSWER), NAME)
+    first, second = attempts_at(notebook(tmp_path, "REG = {'k': 7}", "REG.pop('j')", ANSWER))
     assert isinstance(first, Verdict) and call(second) == 7
 
 
@@ -276,7 +280,7 @@ def test_a_second_try_skips_a_call_that_raises(tmp_path):
     ],
 )
 def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
-    assert len(list(import_answers.read_answers(notebook(tmp_path, *cells), NAME))) == 1
+    assert len(list(attempts_at(notebook(tmp_path, *cells)))) == 1
 
 
 @pytest.mark.parametrize(
@@ -284,16 +288,16 @@ def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
 )
 def test_lines_are_the_learners(tmp_path, magic):
     cell = f"{magic}\ndef {NAME}(): return 7\n{NAME} = no_such_name"
-    (verdict,) = import_answers.read_answers(notebook(tmp_path, cell), NAME)
+    (verdict,) = attempts_at(notebook(tmp_path, cell))
     assert f"page.ipynb cell 1:{len(cell.splitlines())} (" in verdict.findings[0].source
 
 
 def test_an_answer_that_is_no_function_is_reported_with_its_line(tmp_path):
-    (verdict,) = import_answers.read_answers(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
+    (verdict,) = attempts_at(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"))
     assert f"{NAME} is an int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
 
 
 def test_a_name_that_is_not_on_the_page_is_reported_as_missing(tmp_path):
     for missing in ("import my_own_helper as k", "%run my_own_helper.py\nfrom_there = k"):
-        verdict = next(import_answers.read_answers(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
+        verdict = next(attempts_at(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k")))
         assert "my_own_helper" in verdict.findings[0].text and "put the missing code" in verdict.findings[0].next

@@ -20,6 +20,11 @@ class AnswerSource:
     place: str
     text: str
 
+    def line_text(self, line: int) -> str:
+        """Return a line's place as `rematscope.Source.where` does: cells have lines in words, files `file.py:7`."""
+        is_cell = self.place.startswith("In [") or ", code cell " in self.place
+        return f"{self.place}, line {line}" if is_cell else f"{self.place}:{line}"
+
 
 class PlacedStatement(NamedTuple):
     """A statement, and the piece of Python that contains it."""

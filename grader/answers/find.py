@@ -128,7 +128,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
 def _place_of(statement: PlacedStatement) -> str:
     """Return the cell and line of a statement, in words for the learner."""
-    return f"{statement.source.place}:{statement.node.lineno}"
+    return statement.source.line_text(statement.node.lineno)
 
 
 def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
@@ -177,7 +177,7 @@ def _read_sources(path: Path) -> list[AnswerSource]:
         texts = _cell_texts(text, code=True)
     except (ValueError, TypeError, KeyError, RecursionError):
         raise NoAnswer(f"{path.name} is not a valid notebook. Open it in JupyterLab and save it again.") from None
-    return [AnswerSource(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
+    return [AnswerSource(f"{path.name}, code cell {number}", text) for number, text in enumerate(texts, 1)]
 
 
 def _cell_texts(notebook: str, code: bool) -> list[str]:
@@ -223,8 +223,9 @@ def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedState
 
 def _syntax_error_text(source: AnswerSource, error: Exception) -> str:
     """Return the place and the reason of a syntax error, in words."""
-    line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-    return f"{source.place}{line}: {getattr(error, 'msg', error)}"
+    line = error.lineno if isinstance(error, SyntaxError) else None
+    place = source.line_text(line) if line else source.place
+    return f"{place}: {getattr(error, 'msg', error)}"
 
 
 def _no_answer(

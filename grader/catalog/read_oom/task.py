@@ -80,7 +80,11 @@ def case(rng, L, b, n, a, c, m, called="directly", title=None, head_width=_HEAD_
     shapes += [(L, d, m), (L, m, d), (b, n, d), (b, n, n, c), (b, n, d)]
 
     def apply(answer):
-        return lambda *arrays: answer(dict(zip(_WEIGHTS, arrays[:-3], strict=True)), *arrays[-3:])
+        def loss(query, key, value, out, scale, shift, bias, up, down, x, pairs, targets):
+            weights = query, key, value, out, scale, shift, bias, up, down
+            return answer(dict(zip(_WEIGHTS, weights, strict=True)), x, pairs, targets)
+
+        return loss
 
     counts = f"{b} sequence{'s' * (b > 1)} of {n} tokens, {a} heads, {c} channels"
     return Case(

@@ -1,6 +1,7 @@
 """What an answer is tried on."""
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable
 
@@ -33,7 +34,7 @@ def cases(rng):
             "f(x, soft) under vmap",
             wave,
             transform=jax.vmap,
-            apply=lambda answer: _called(answer(lambda x, soft: _wave(x, soft)), False),
+            apply=lambda answer: _called(answer(lambda x, soft: _wave(x, soft)), ("x",), False),
             function=functools.partial(_wave, soft=False),
             structure={"n": 1, "dtype": "float32", "called": "jax.vmap"},
         ),
@@ -42,14 +43,14 @@ def cases(rng):
         Case(
             "f(w, x, True) and then f(w, x, False)",
             layer,
-            apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), True, False),
+            apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), ("w", "x"), True, False),
             function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
             structure=_as_it_is(2),
         ),
         Case(
             "f(x, True) and then f(x, False) for a scalar x",
             float32_arrays(()),
-            apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), True, False),
+            apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), ("x",), True, False),
             function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
             structure=_as_it_is(1),
         ),
@@ -77,17 +78,22 @@ def _flags_of_many(counts, flags, rng, dtype="float32", called="directly", gain=
     """Return functions of a number of arrays. Each takes the first arrays and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
     calls = {n: _function_of_n(n, "causal", _stack) for n in counts}
+    most = max(counts)
 
     def together(made):
         """Return the sum of the results of functions of different numbers of arrays."""
         if not all(map(callable, made)):
             return made[0]
-        of_each = [_called(g, *flags) for g in made]
-        return lambda *arrays: functools.reduce(
-            operator.add, [g(*arrays[: n - 1], arrays[-1]) for n, g in zip(counts, of_each, strict=True)]
-        )
+        of_each = [_called(g, (*"abcdef"[: n - 1], "x"), *flags) for n, g in zip(counts, made, strict=True)]
 
-    most, reference = max(counts), together([calls[n] for n in counts])
+        def total(*arrays):
+            return functools.reduce(
+                operator.add, [g(*arrays[: n - 1], arrays[-1]) for n, g in zip(counts, of_each, strict=True)]
+            )
+
+        return _with_parameters(total, (*"abcdef"[: most - 1], "x"))
+
+    reference = together([calls[n] for n in counts])
     shapes = [(width,) if gain is None else gain, *[(width, width)] * (most - 2), (2, rows, width)]
     return Case(
         f"{' and '.join(map(str, counts))} arrays, flag {', then '.join(map(str, flags))}",
@@ -140,17 +146,26 @@ def _scalar(x, sharp):
 def _with_flag(function, flag):
     # The function that an answer gets has only arrays and a flag as arguments.
     return {
-        "apply": lambda answer: _called(answer(lambda w1, w2, x, training: function(w1, w2, x, training)), flag),
+        "apply": lambda answer: _called(
+            answer(lambda w1, w2, x, training: function(w1, w2, x, training)), ("w1", "w2", "x"), flag
+        ),
         "function": functools.partial(function, training=flag),
     }
 
 
-def _called(g, *flags):
-    """Return a function of the arrays that calls `g` with these flags and sums the results; `g` itself if it is not a
+def _called(g, names, *flags):
+    """Return a function of these arrays that calls `g` with these flags and sums the results; `g` itself if it is not a
     function."""
     if not callable(g):
         return g
-    return lambda *arrays: functools.reduce(operator.add, [g(*arrays, flag) for flag in flags])
+    return _with_parameters(lambda *arrays: functools.reduce(operator.add, [g(*arrays, flag) for flag in flags]), names)
+
+
+def _with_parameters(function, names):
+    """Give a function of any number of arrays the names of its parameters, for listings."""
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    function.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
+    return function
 
 
 shown = Case(

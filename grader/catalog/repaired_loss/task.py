@@ -87,7 +87,11 @@ def case(rng, L, n, a, m, called="directly", title=None, head_width=_HEAD_WIDTH)
     shapes = [attention] * 3 + [(L, a, head_width, d), mlp, mlp, (L, m, d), (n, d), (n, d)]
 
     def apply(answer):
-        return lambda *arrays: answer(dict(zip(_WEIGHTS, arrays[:-2], strict=True)), *arrays[-2:])
+        def loss(query, key, value, out, gate, up, down, x, targets):
+            weights = query, key, value, out, gate, up, down
+            return answer(dict(zip(_WEIGHTS, weights, strict=True)), x, targets)
+
+        return loss
 
     heads = f"{a} head{'s' * (a > 1)}"
     return Case(

@@ -289,12 +289,12 @@ def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
 def test_lines_are_the_learners(tmp_path, magic):
     cell = f"{magic}\ndef {NAME}(): return 7\n{NAME} = no_such_name"
     (verdict,) = attempts_at(notebook(tmp_path, cell))
-    assert f"page.ipynb cell 1:{len(cell.splitlines())} (" in verdict.findings[0].source
+    assert f"page.ipynb, code cell 1, line {len(cell.splitlines())} (" in verdict.findings[0].source
 
 
 def test_an_answer_that_is_no_function_is_reported_with_its_line(tmp_path):
     (verdict,) = attempts_at(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"))
-    assert f"{NAME} is an int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
+    assert f"{NAME} is an int, not a function (page.ipynb, code cell 2, line 2)." == verdict.findings[0].text
 
 
 def test_a_name_that_is_not_on_the_page_is_reported_as_missing(tmp_path):

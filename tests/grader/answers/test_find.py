@@ -152,12 +152,12 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
             ["def checkpoint_dots_policy(): pass"],
             "defines checkpoint_dots_policy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        ([f"def {NAME}(w1, w2:\n  pass"], "not valid Python (page.ipynb cell 1:1: "),
+        ([f"def {NAME}(w1, w2:\n  pass"], "not valid Python (page.ipynb, code cell 1, line 1: "),
         (
             [f"def 1st(x): return x\ndef class(x): return x\ndef {NAME}(): 1st(2)"],
-            "page.ipynb cell 1:1: invalid decimal",
+            "page.ipynb, code cell 1, line 1: invalid decimal",
         ),
-        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb cell 1: the file contains a null"),
+        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb, code cell 1: the file contains a null"),
     ],
 )
 def test_the_message_about_a_file_without_an_answer_names_the_answer(tmp_path, cells, message):
@@ -200,8 +200,8 @@ def test_the_message_about_a_page_without_an_answer_names_its_exercise(tmp_path)
 @pytest.mark.parametrize(
     ("cells", "replaced"),
     [
-        ([f"def {NAME}(): return 1", "x = 2", f"def {NAME}(): return 2"], ["page.ipynb cell 1:1"]),
-        ([f"def {NAME}(): return 1", f"from math import sin as {NAME}"], ["page.ipynb cell 1:1"]),
+        ([f"def {NAME}(): return 1", "x = 2", f"def {NAME}(): return 2"], ["page.ipynb, code cell 1, line 1"]),
+        ([f"def {NAME}(): return 1", f"from math import sin as {NAME}"], ["page.ipynb, code cell 1, line 1"]),
         ([f"def {NAME}(): return 1", f"{NAME} = print({NAME}) or {NAME}"], []),
         ([STUB, f"def {NAME}(): return 1", STUB], []),
     ],
@@ -212,7 +212,9 @@ def test_definitions_that_another_replaces_are_known(tmp_path, cells, replaced):
 
 def test_a_helper_in_a_cell_with_a_syntax_error_is_reported_with_its_cell(tmp_path):
     path = notebook(tmp_path, "def helper(x):\n    return (x", f"def {NAME}():\n    return helper(1)")
-    with pytest.raises(NameError, match=r"'helper' is not defined; .* \(page\.ipynb cell 1:2: '\(' was never"):
+    with pytest.raises(
+        NameError, match=r"'helper' is not defined; .* \(page\.ipynb, code cell 1, line 2: '\(' was never"
+    ):
         answer(path)()
 
 

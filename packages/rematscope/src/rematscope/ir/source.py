@@ -69,7 +69,7 @@ class Source:
     @property
     def where(self) -> str:
         """The line as text: `In [3], line 7` or `file.py:7`; `file.py:7 → linear.py:287` if line 7 calls a library."""
-        here = f"{self.place}, line {self.line}" if self.place.startswith("In [") else f"{self.place}:{self.line}"
+        here = line_text(self.place, self.line)
         return f"{self.caller.where} → {here}" if self.caller else here
 
     def __str__(self) -> str:
@@ -150,6 +150,7 @@ def lines_of(records: Iterable[Any]) -> str:
     return str(source) if first == last else str(source).replace(source.where, f"{source.where}-{last}")
 
 
+_CELL = re.compile(r"^In \[|, code cell \d+$")
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
@@ -161,6 +162,11 @@ def place_of(file: str) -> str:
         # IPython returns ("Cell", "In[3]"); its prompt reads "In [3]".
         return str(label[1]).replace("In[", "In [")
     return os.path.basename(file)
+
+
+def line_text(place: str, line: int) -> str:
+    """Return a line as text: `In [3], line 7` or `page.ipynb, code cell 5, line 7` for a cell, else `file.py:7`."""
+    return f"{place}, line {line}" if _CELL.search(place) else f"{place}:{line}"
 
 
 def common_path(paths: Iterable[str]) -> str:

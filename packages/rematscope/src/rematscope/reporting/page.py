@@ -10,9 +10,8 @@ from typing import Any
 
 from rematscope.render.theme import KINDS as KIND_COLORS
 from rematscope.render.theme import ODD_BRIGHTNESS, variables
-from rematscope.render.units import bytes_text, count_text, difference_text, seconds_text
+from rematscope.render.units import bytes_text, count_text
 from rematscope.reporting.contents import KINDS, Timeline, grouped, grouped_modules
-from rematscope.reporting.fixes import described_changes
 from rematscope.reporting.tree import Node, tree_of
 
 Scale = Callable[[float], float]
@@ -74,20 +73,12 @@ def _summary_text(report: Any) -> str:
         return "Nothing has to be changed."
     if report.best is None:
         return f"{report.nothing_fits.partition('. ')[0]}."
-    cost = f"{100 * report.best.extra_share:.1f} % more FLOPs" if report.best.extra_work > 0 else "no more FLOPs"
-    return f"A change that makes it fit was found: {bytes_text(report.best.peak_bytes)}, with {cost}. See part 3."
+    peak, cost = bytes_text(report.best.peak_bytes), report.best.flops_text
+    return f"A change that makes it fit was found: {peak}, with {cost}. See part 3."
 
 
 def _fit_html(report: Any) -> list[str]:
-    rows = [["", "Predicted", "Compiled", "Share of the peak"]]
-    total = max(report.predicted_bytes, 1)
-    rows += [[kind, bytes_text(n), "", f"{100 * n / total:.1f} %"] for kind, n in report.bytes_by_kind.items()]
-    compiled, error = "does not fit", ""
-    if math.isfinite(report.peak_bytes):
-        compiled = bytes_text(report.peak_bytes)
-        error = f"error {difference_text((report.predicted_bytes - report.peak_bytes) / report.peak_bytes)}"
-    rows.append(["peak", bytes_text(report.predicted_bytes), compiled, error])
-    rows.append(["capacity", bytes_text(report.limit), "", report.device.name if report.device else ""])
+    rows = report.kind_rows(lambda share: f"{100 * share:.1f} %")
     return [
         "<h2>1. Does it fit?</h2>",
         _scrolling(_bar_svg(report), "Peak memory"),
@@ -147,30 +138,12 @@ def _changes_html(report: Any) -> list[str]:
         found += [f"<p>{escape(report.best.by_hand)}</p>"] * bool(report.best.by_hand)
     else:
         found.append(f"<p>{escape(report.nothing_fits)}</p>")
-    timed = report.device is not None  # without a device, there is no time to show
-    linked = report.has_extra_link_bytes
-    columns = [*["Extra link bytes"] * linked, *["Extra time"] * timed]
-    rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *columns, "What to write"]]
-    best = None
-    for fix in report.shown_fixes:
-        fits = fix.best_bytes <= report.limit
-        how = "compiled" if fix.compiled_bytes is not None else "predicted"
-        if report.best is not None and fix.changes == report.best.changes:
-            best = len(rows) - 1
-        rows.append(
-            [
-                described_changes(fix.changes),
-                bytes_text(fix.best_bytes),
-                f"{how}{', fits' if fits else ''}",
-                bytes_text(fix.reduction_bytes),
-                count_text(max(fix.extra_work, 0)),
-                *[bytes_text(max(fix.extra_link_bytes, 0))] * linked,
-                *[seconds_text(max(fix.extra_seconds, 0.0))] * timed,
-                f"rematscope.rewrite({report.function}, {fix.changes})",
-            ]
-        )
+    changes = [fix.changes for fix in report.shown_fixes]
+    code = ["What to write", *(f"rematscope.rewrite({report.function}, {each})" for each in changes)]
+    rows = [[*row, text] for row, text in zip(report.fix_rows(), code, strict=True)]
+    best = changes.index(report.best.changes) if report.best is not None and report.best.changes in changes else None
     last = len(rows[0]) - 1
-    found += [_table_html(rows, {1, *range(3, last)}, code={last}, best=best)] if len(rows) > 1 else []
+    found += [_table_html(rows, {1, *range(3, last)}, code={last}, best=best)] if changes else []
     return [*found, *(f"<p>{escape(sentence)}</p>" for sentence in report.advice)]
 
 

@@ -71,6 +71,11 @@ class Proposal:
         return self.measurement.peak_or_infinity
 
     @property
+    def flops_text(self) -> str:
+        """The extra FLOPs in words."""
+        return f"{100 * self.extra_share:.1f} % more FLOPs" if self.extra_work > 0 else "no more FLOPs"
+
+    @property
     def _name(self) -> str:
         """The name of the function in `snippet`."""
         return self._subject.name if self._subject.name.isidentifier() else "step"
@@ -252,17 +257,24 @@ class Report(View):
         )
 
     def _kinds_table(self) -> TextTable:
+        rows = self.kind_rows(lambda share: f"{bar_text(share, 16)} {100 * share:3.0f} %")
+        return TextTable(rows, numeric=rows[0][1:3])
+
+    def kind_rows(self, share_text: Callable[[float], str]) -> list[list[str]]:
+        """Return the header and the rows of the table of bytes by kind.
+
+        Args:
+          share_text: returns the text for a share of the peak.
+        """
         total = max(self.predicted_bytes, 1)
         rows = [["", "Predicted", "Compiled", "Share of the peak"]]
-        for kind, nbytes in self.bytes_by_kind.items():
-            rows.append([kind, bytes_text(nbytes), "", f"{bar_text(nbytes / total, 16)} {100 * nbytes / total:3.0f} %"])
+        rows += [[kind, bytes_text(n), "", share_text(n / total)] for kind, n in self.bytes_by_kind.items()]
         compiled = "does not fit" if self.measurement.out_of_memory else bytes_text(self.peak_bytes)
         error = ""
         if math.isfinite(self.peak_bytes):
             error = f"error {difference_text((self.predicted_bytes - self.peak_bytes) / self.peak_bytes)}"
         rows.append(["peak", bytes_text(self.predicted_bytes), compiled, error])
-        rows.append(["capacity", bytes_text(self.limit), "", self.device.name if self.device else ""])
-        return TextTable(rows, numeric=rows[0][1:3])
+        return [*rows, ["capacity", bytes_text(self.limit), "", self.device.name if self.device else ""]]
 
     def _peak_tables(self) -> list[View]:
         step, last = self.contents.peak_step, len(self.contents.memory.steps)
@@ -299,7 +311,7 @@ class Report(View):
         """Sentences about the cost of the proposed changes, and about the changes that the search prefers to them."""
         best = self.best
         assert best is not None, "there is a proposal"
-        cost = f"{100 * best.extra_share:.1f} % more FLOPs" if best.extra_work > 0 else "no more FLOPs"
+        cost = best.flops_text
         if best.extra_link_bytes > 0:
             cost += f" and {bytes_text(best.extra_link_bytes)} more over the links of each device"
         cheaper = self._search.cost(best.changes)
@@ -386,9 +398,14 @@ class Report(View):
         return f"The smallest peak, {bytes_text(self._search.peak_bytes(least))} ({known}, {how}), consists of {parts}."
 
     def _fixes_table(self) -> TextTable:
-        timed = self.device is not None
-        linked = self.has_extra_link_bytes
-        columns = [*["Link bytes"] * linked, *["Extra time"] * timed]
+        rows = self.fix_rows()
+        return TextTable(rows, numeric=[title for title in rows[0] if title not in ("Change", "")])
+
+    def fix_rows(self) -> list[list[str]]:
+        """Return the header and the rows of the table of `shown_fixes`."""
+        timed = self.device is not None  # without a device, there is no time to show
+        linked = any(fix.extra_link_bytes > 0 for fix in self.shown_fixes)
+        columns = [*["Extra link bytes"] * linked, *["Extra time"] * timed]
         rows = [["Change", "Peak", "", "Reduction", "Extra FLOPs", *columns]]
         for fix in self.shown_fixes:
             fits = "fits" if fix.best_bytes <= self.limit else ""
@@ -398,11 +415,11 @@ class Report(View):
                 bytes_text(fix.best_bytes),
                 f"{how}{', ' if fits else ''}{fits}",
                 bytes_text(fix.reduction_bytes),
-                count_text(max(fix.extra_work, 0), "").rstrip(),
+                count_text(max(fix.extra_work, 0)),
             ]
             row += [bytes_text(max(fix.extra_link_bytes, 0))] * linked
             rows.append(row + [seconds_text(max(fix.extra_seconds, 0.0))] * timed)
-        return TextTable(rows, numeric=("Peak", "Reduction", "Extra FLOPs", "Link bytes", "Extra time"))
+        return rows
 
     @property
     def shown_fixes(self) -> list[Fix]:
@@ -418,11 +435,6 @@ class Report(View):
         others = [fix for key, fix in simplest.items() if key not in seen]
         cheapest = [fix for fix in self.fixes if fix in others][: max(0, _ROWS - len(compiled))]
         return [fix for fix in self.fixes if fix in compiled or fix in cheapest]
-
-    @property
-    def has_extra_link_bytes(self) -> bool:
-        """Whether a fix that the table lists sends bytes over links that the function as written does not send."""
-        return any(fix.extra_link_bytes > 0 for fix in self.shown_fixes)
 
     @property
     def assumptions(self) -> list[str]:

@@ -15,7 +15,8 @@ from sampling import few, sampled
 from uncompiled import by_operation
 
 from rematscope import PlanError, jax_compat, rewrite
-from rematscope.reporting.averages import WholeStep, why_not_averaged
+from rematscope.reporting.averages import WholeStep, prove
+from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.subject import Subject
 from rematscope.tracing.arguments import flattened
@@ -342,7 +343,7 @@ def step_of(loss):
 def proof(step, count=COUNT):
     flat, leaves = flattened(step, arguments(), {})
     try:
-        return why_not_averaged(WholeStep(flat.updating, leaves, AXES, "step"), count)
+        return prove(WholeStep(FlatStep(flat.updating, leaves, AXES, "step")), count)[0]
     except PlanError as error:
         return str(error)
 
@@ -1102,7 +1103,7 @@ def test_a_batch_size_that_is_a_number_in_the_model_is_named(shape, length):
             return w - jax.grad(lambda w: jnp.square((x * w).reshape(shape_of(x))).mean())(w)
 
         args = jnp.float32(1), jnp.ones((8, 3, 4))
-        return why_not_averaged(WholeStep(step, args, (None, 0), "step"), 2)
+        return prove(WholeStep(FlatStep(step, args, (None, 0), "step")), 2)[0]
 
     assert f"because axis 0 of its result has length {length} for the whole batch and for a microbatch" in refusal(
         lambda _: shape

@@ -473,7 +473,7 @@ def test_operations_with_different_numbers_of_results_do_not_pair():
 
 
 def test_a_batch_that_the_chunks_do_not_divide_is_refused():
-    with pytest.raises(PlanError, match="5 chunks do not divide the batch"):
+    with pytest.raises(PlanError, match="chunks=5 does not divide the batch"):
         rewrite(step_of(weighted_mean), chunks=5, in_axes=(None, 0, 0))(*arguments())
     with pytest.raises(PlanError, match="does not match the arguments"):
         rewrite(step_of(weighted_mean), chunks=3, in_axes=(None, {"x": 0}, 0))(*arguments())

@@ -10,6 +10,7 @@ arguments, which `rematscope.reporting.whole_values` computes for the whole batc
 """
 
 import contextlib
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -24,9 +25,10 @@ from jax.ad_checkpoint import checkpoint_name
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.source import lines_of
-from rematscope.reporting.arrays import device_blocks, with_explicit_sharding
+from rematscope.reporting.arrays import with_explicit_sharding
 from rematscope.reporting.batch_axis import (
     NotPaired,
+    Pair,
     axes_of,
     batch_axis,
     commutes,
@@ -42,19 +44,12 @@ from rematscope.reporting.batch_axis import (
 )
 from rematscope.reporting.batch_blocks import ANY, blocks_of_results, is_divisible, makes_positions
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, flat_program, variables_of
+from rematscope.reporting.flat_step import FlatStep, cotangent_divisor, explain_other_size
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.gradient_loops import Divided, mark_of
-from rematscope.reporting.microbatches import (
-    all_variables,
-    check_batch,
-    comparable_interface,
-    cotangent_divisor,
-    divided_pair,
-    jaxpr_of_step,
-    stack_axis,
-)
+from rematscope.reporting.microbatches import Microbatches, comparable_interface
 from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeValues
-from rematscope.tracing.checkpoints import traced
+from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
@@ -87,6 +82,7 @@ class Relation(NamedTuple):
     blocks: int = 1
 
 
+_Rule = Callable[[Pair, Sequence[Relation]], Sequence[Relation]]
 _SAME, _SLICED, _ZERO, _UNKNOWN = map(Relation, ("same", "sliced", "zero", "unknown"))
 
 
@@ -94,32 +90,18 @@ class WholeStep:
     """A step, which is traced for its whole batch once, and again for each number of microbatches.
 
     Args:
-      flat: the step as a function of flat arrays.
-      leaves: its arguments: arrays, tracers or shapes.
-      axes: the batch axis of each leaf; None for a leaf without a batch axis.
-      function: the name of the step.
+      step: the step. Only the types of its arguments are used.
       loops: whether each `jax.vmap` over the batch is traced as a loop over its examples.
     """
 
-    def __init__(
-        self,
-        flat: Callable[..., Any],
-        leaves: Sequence[Any],
-        axes: Sequence[int | None],
-        function: str,
-        loops: bool = False,
-    ):
-        self.axes, self.function, self._flat, self._loops = axes, function, flat, loops
-        self.leaves = [with_explicit_sharding(leaf) if isinstance(leaf, jax.core.Tracer) else leaf for leaf in leaves]
+    def __init__(self, step: FlatStep, loops: bool = False):
+        leaves = [with_explicit_sharding(v) if isinstance(v, jax.core.Tracer) else v for v in step.leaves]
+        self.step, self._loops = dataclasses.replace(step, leaves=leaves), loops
 
     @functools.cached_property
     def in_loops(self) -> "WholeStep":
         """The step with loops over examples."""
-        return WholeStep(self._flat, self.leaves, self.axes, self.function, loops=True)
-
-    def with_whole_values(self, losses: Mapping[tuple[int, int], LossChanges]) -> WholeValues:
-        """Return the step with changes of its losses; see `WholeValues`."""
-        return WholeValues(self._flat, self.leaves, self.axes, self.function, losses)
+        return WholeStep(self.step, loops=True)
 
     @functools.cached_property
     def program(self) -> tuple[FlatProgram, list[Any]]:
@@ -130,30 +112,17 @@ class WholeStep:
         """Return the same for one of `count` parts of the batch."""
         losses = list[Any]()
 
-        def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
-            def recorded(*primals: Any, **settings: Any) -> Any:
-                once, given = traced(loss, primals, settings)
-                losses.append(once.jaxpr)
-                number = len(losses) - 1
-                consts = _with_mark_names(once.jaxpr.consts, number, "constant")
-                results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, number, "operand"))
-                return once.returning(_with_mark_names(results, number, "result"))
+        def record(once: CalledOnce, given: Sequence[Any]) -> Any:
+            losses.append(once.jaxpr)
+            number = len(losses) - 1
+            consts = _with_mark_names(once.jaxpr.consts, number, "constant")
+            results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, number, "operand"))
+            return once.returning(_with_mark_names(results, number, "result"))
 
-            return functools.wraps(loss, updated=())(recorded)
-
-        sizes = (jnp.shape(leaf)[axis] for leaf, axis in zip(self.leaves, self.axes, strict=True) if axis is not None)
-        with jax_compat.maps_as_loops(next(sizes) // count) if self._loops else contextlib.nullcontext():
-            jaxpr = jaxpr_of_step(self._flat, self.leaves, self.axes, count, marked)
+        length = self.step.batch_lengths[0] // count
+        with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext():
+            jaxpr = self.step.jaxpr(count, lambda loss, _: replace_calls(loss, record))
         return flat_program(jaxpr, jax_compat.CHECKPOINTS), losses
-
-
-def why_not_averaged(step: WholeStep, count: int) -> str:
-    """Return a sentence on why `count` microbatches are not proved to give a step's results; "" if they are.
-
-    Raises:
-      PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
-    """
-    return prove(step, count)[0]
 
 
 def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
@@ -162,12 +131,13 @@ def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
     A proof for loops over examples in place of each `jax.vmap` is enough: both compute the same values.
 
     Returns:
-      What `why_not_averaged` returns, and the step with values of the whole batch if its microbatches need them.
+      A sentence on why this is not proved, or ""; and the step with values of the whole batch if its microbatches need
+      them.
 
     Raises:
-      PlanError: as for `why_not_averaged`.
+      PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
-    check_batch(step.leaves, step.axes, count, step.function)
+    step.step.check_microbatches(count)
     why, plain, losses = _why_not(step, count)
     if why and plain is not None:
         with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
@@ -178,10 +148,10 @@ def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
     if not why or not losses:
         return why, None
     try:
-        values = step.with_whole_values(losses)
+        values = WholeValues(step.step, losses)
     except NoWholeValues:
         return why, None
-    why, *_ = _why_not(WholeStep(values.step, [*values.shapes, *step.leaves], values.axes, step.function), count)
+    why, *_ = _why_not(WholeStep(values.changed), count)
     return why, None if why else values
 
 
@@ -190,19 +160,18 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tup
 
     The step for a part is None if it cannot be divided.
     """
-    axes, function = step.axes, step.function
+    microbatches, name, inputs = Microbatches(step.step, count), step.step.name, map(_of_argument, step.step.axes)
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
-        (larger, program), _ = divided_pair(whole, part, axes, count, function)
-        proof = _Proof(count, losses, smaller, function, program, device_blocks(step.leaves, axes))
-        inputs = [_SAME, *(_SAME if axis is None else _SLICED for axis in axes)]
-        relations = proof.of_step(larger.program, inputs)
+        (larger, program), _ = microbatches.divided_pair(whole, part)
+        proof = _Proof(count, losses, smaller, name, program, step.step.blocks)
+        relations = proof.of_step(larger.program, [_SAME, *inputs])
     except NotPaired:
-        return f"The program of {function} for a microbatch differs from that for the whole batch.", None, {}
+        return f"The program of {name} for a microbatch differs from that for the whole batch.", None, {}
     equations = [[op.eqn for op in each.operations] for each in (whole, part)]
     if proof.has_maps and not same_maps(*equations):
-        return f"The gradient of {function} for an example depends on the length of the batch.", program, {}
-    why = proof.refusal or _why_not_returned(relations, larger, program, proof, count, function)
+        return f"The gradient of {name} for an example depends on the length of the batch.", program, {}
+    why = proof.refusal or _why_not_returned(relations, larger, program, proof, microbatches, name)
     return why, program, proof.changes if why else {}
 
 
@@ -211,18 +180,18 @@ def _why_not_returned(
     larger: Divided,
     program: Divided,
     proof: "_Proof",
-    count: int,
+    microbatches: Microbatches,
     function: str,
 ) -> str:
     """Return a sentence on a value that the step returns, or uses after its gradients, and that is not proved."""
-    names = dict(zip(all_variables(program.program), all_variables(larger.program), strict=True))
+    names = dict(zip(program.program.variables, larger.program.variables, strict=True))
     for loop in program.loops:
         for v in loop.crossing:
             if v in loop.same[0]:
                 continue
             found = relations.get(names[v], _UNKNOWN)
             try:
-                axis = stack_axis(names[v], v, loop, count, function)
+                axis = microbatches.stack_axis(names[v], v, loop)
             except PlanError as error:
                 return str(error)
             if v in loop.gradients:
@@ -248,8 +217,7 @@ def prove_or_explain(step: WholeStep, count: int) -> tuple[str, WholeValues | No
     except PlanError as error:
         return str(error), None
     except Exception as error:  # any error that the step raises for another batch size
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        return f"{step.function} cannot run with another batch size: {reason:.200}", None
+        return explain_other_size(step.step.name, error), None
 
 
 def _with_mark_names(values: Sequence[Any], loss: int, what: str) -> list[Any]:
@@ -317,9 +285,14 @@ class _Proof:
         self._outer_blocks = blocks  # the number of blocks of the axis in which the blocks of relations are counted
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
+    @property
+    def _mean(self) -> Relation:
+        """The relation of a value for the whole batch that is the mean over the parts."""
+        return Relation("sum", Fraction(1, self._count))
+
     def is_mean(self, relation: Relation) -> bool:
         """Return whether a relation implies that the value for the whole batch is the mean over the parts."""
-        return relation in (_SAME, _ZERO, Relation("sum", Fraction(1, self._count)))
+        return relation in (_SAME, _ZERO, self._mean)
 
     def of_step(self, whole: FlatProgram, inputs: Sequence[Relation]) -> dict[Variable, Relation]:
         """Return the relations of the variables of a step that are defined in its loops, and before them.
@@ -350,6 +323,7 @@ class _Proof:
         part: FlatProgram,
         inputs: Sequence[Relation],
         relation_for: Callable[[Operation], Callable[[Variable], Relation | None] | None] = lambda _: lambda _: None,
+        rule: _Rule | None = None,
     ) -> dict[Variable, Relation]:
         """Return the relation of each variable of a program for the whole batch.
 
@@ -358,7 +332,9 @@ class _Proof:
           inputs: the relations of its inputs.
           relation_for: returns for an operation for a part the relations of those variables that it does not read from
             its own loop, or None if the operation is not in a loop, and its results have no relation.
+          rule: returns the relations of the results of an operation; `_of_operation` by default.
         """
+        rule = rule or self._of_operation
         found: dict[Variable, Relation] = dict(zip(whole.inputs, inputs, strict=True))
         both = zip(whole, part, strict=True)
         if any(len(one) != len(other) for one, other in both):
@@ -372,14 +348,19 @@ class _Proof:
             if not same or lengths[0] != lengths[1]:
                 raise NotPaired
             self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
-            known = relation_for(smaller)
+            known, pair = relation_for(smaller), Pair(op.eqn, op.invars, op.outvars, smaller, self._count)
             if known is None:
-                self._look_at_operand(op, smaller)
+                self._look_at_operand(pair)
                 continue
             operands = [self._of_atom(a, b, found, known) for a, b in zip(op.invars, smaller.invars, strict=True)]
-            found.update(zip(op.outvars, self._of_operation(op, smaller, operands), strict=True))
+            found.update(zip(op.outvars, rule(pair, operands), strict=True))
             self._look_at_count(op)
         return found
+
+    def _of_outputs(self, whole: FlatProgram, part: FlatProgram, inputs: Sequence[Relation]) -> list[Relation]:
+        """Return the relations of the outputs of a program; see `of_program`."""
+        found = self.of_program(whole, part, inputs)
+        return [self._of_atom(a, b, found) for a, b in zip(whole.outputs, part.outputs, strict=True)]
 
     def _look_at_count(self, op: Operation) -> None:
         """Record an integer that counts elements: a sum of booleans, which cannot wrap around."""
@@ -421,49 +402,47 @@ class _Proof:
                 return Relation("same", Fraction(self._count) ** power)
         return _UNKNOWN
 
-    def _of_operation(self, op: Operation, smaller: Operation, operands: Sequence[Relation]) -> Sequence[Relation]:
+    def _of_operation(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
         mark = jax_compat.checkpoint_name(op.eqn) or ""
         if mark.startswith(_MARK):
-            is_example = smaller in self._division.of_examples
-            other = jax_compat.checkpoint_name(smaller.eqn) or ""
+            is_example = op.part in self._division.of_examples
+            other = jax_compat.checkpoint_name(op.part.eqn) or ""
             return operands if is_example else [self._at_loss(mark, other, operands[0])]
         gradient = mark_of(op)
         if gradient is not None:
-            self._has_value |= smaller in self._division.of_examples
-            if smaller not in self._division.of_examples:
+            self._has_value |= op.part in self._division.of_examples
+            if op.part not in self._division.of_examples:
                 self._look_at_gradient(gradient.what, operands[0])
             return operands
-        unknown = [Relation("unknown", cause=self._cause(op, smaller, operands))] * len(op.outvars)
+        unknown = [Relation("unknown", cause=self._cause(op, operands))] * len(op.outvars)
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
-            return self._relations_in_blocks(op, smaller, operands) or unknown
+            return self._relations_in_blocks(op, operands) or unknown
         except NotPaired:
             return unknown
 
-    def _relations_in_blocks(
-        self, op: Operation, smaller: Operation, operands: Sequence[Relation]
-    ) -> Sequence[Relation] | None:
+    def _relations_in_blocks(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation whose operands may have several blocks.
 
         All operands must have the same blocks. Then the operation, and its bodies, are treated as if these were one.
         """
-        joined = self._of_joined_blocks(op, smaller, operands)
+        joined = self._of_joined_blocks(op, operands)
         if joined is not None:
             return joined
         numbers = {r.blocks for r in operands if r.how == "sliced"}
         blocks = max(numbers, default=ANY)
         if not numbers <= {ANY, blocks}:
             return None
-        outer, is_made = self._outer_blocks, makes_positions(op, smaller, self._count)
+        outer, is_made = self._outer_blocks, makes_positions(op)
         around = outer * max(blocks, 1)
-        if around > 1 and not is_divisible(op, smaller, around, self._count):
+        if around > 1 and not is_divisible(op, around):
             return None
         if around != self._input_blocks and is_made:
             return None
         self._outer_blocks = around
         try:
-            found = self._known_relations(op, smaller, [r._replace(blocks=1) for r in operands])
+            found = self._known_relations(op, [r._replace(blocks=1) for r in operands])
         finally:
             self._outer_blocks = outer
         if found is None:
@@ -473,36 +452,34 @@ class _Proof:
             blocks = ANY if is_simple else 1
         return [r._replace(blocks=r.blocks * blocks) if r.how == "sliced" else r for r in found]
 
-    def _of_joined_blocks(
-        self, op: Operation, smaller: Operation, operands: Sequence[Relation]
-    ) -> list[Relation] | None:
+    def _of_joined_blocks(self, op: Pair, operands: Sequence[Relation]) -> list[Relation] | None:
         """Return the relations of the results of an operation that joins, divides or regroups blocks, or None."""
         present = {r.scale for r in operands if r.how == "sliced"}
         if len(present) != 1 or any(r.how not in ("sliced", "zero") for r in operands):
             return None
-        axes = axes_of(op.invars, smaller.invars, self._count)
+        axes = op.before
         pairs = zip(operands, axes, strict=True)
         given = [None if axis is None else r.blocks if r.how == "sliced" else ANY for r, axis in pairs]
-        found = blocks_of_results(op, smaller, given, self._count)
-        if found is None or not is_divisible(op, smaller, self._outer_blocks, self._count):
+        found = blocks_of_results(op, given)
+        if found is None or not is_divisible(op, self._outer_blocks):
             return None
-        after = zip(op.outvars, axes_of(op.outvars, smaller.outvars, self._count), found, strict=True)
+        after = zip(op.outvars, op.after, found, strict=True)
         parts = self._outer_blocks * self._count
         if any(v.aval.shape[axis or 0] % (max(n, 1) * parts) for v, axis, n in after):
             return None
         (scale,) = present
         return [Relation("sliced", scale, blocks=n) for n in found]
 
-    def _cause(self, op: Operation, smaller: Operation, operands: Sequence[Relation]) -> Any:
+    def _cause(self, op: Pair, operands: Sequence[Relation]) -> Any:
         """Return the equation, for the whole batch and for a part, that makes the results of an operation unknown.
 
         A weighted mean is unknown because of its division, and not because of how the divisor is computed.
         """
         causes = [r.cause for r in operands if r.how == "unknown" and r.cause]
         is_mean = op.name == "div" and operands[0].how != "unknown"
-        if is_mean and _axes_or_unknown(op.invars[1:], smaller.invars[1:], self._count) == [None]:
-            return op.eqn, smaller.eqn
-        return causes[0] if causes else (op.eqn, smaller.eqn)
+        if is_mean and _axes_or_unknown(op.invars[1:], op.part.invars[1:], self._count) == [None]:
+            return op.eqns
+        return causes[0] if causes else op.eqns
 
     def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
         """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
@@ -512,10 +489,7 @@ class _Proof:
             loss.operands[what][int(number)] = relation
             return relation
         if loss.results is None:
-            whole, part = loss.opened
-            relations = self.of_program(whole, part, loss.inputs)
-            outputs = zip(whole.outputs, part.outputs, strict=True)
-            loss.results = [self._of_atom(a, b, relations) for a, b in outputs]
+            loss.results = self._of_outputs(loss.opened[0], loss.opened[1], loss.inputs)
         return loss.results[int(number)]
 
     @property
@@ -535,29 +509,30 @@ class _Proof:
         if loss.results is None:
             return changes
         of_data = set(whole.inputs[len(loss.programs[0].inputs) :])
-        relations: dict[Variable, Relation] = dict(zip(whole.inputs, loss.inputs, strict=True))
-        self._whole_of.update(zip(part.inputs, whole.inputs, strict=True))
-        places = {op: i for i, op in enumerate(loss.operations)}
-        for op, smaller in zip(whole.operations, part.operations, strict=True):
-            self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
-            operands = [self._of_atom(a, b, relations) for a, b in zip(op.invars, smaller.invars, strict=True)]
-            found = self._of_operation(op, smaller, operands)
+        places = {v: i for i, op in enumerate(loss.operations) for v in op.outvars}
+
+        def rule(op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
+            found = self._of_operation(op, operands)
             is_of_data = jax_compat.is_repeatable(op.eqn, prints=True) and of_data.issuperset(variables_of(op.invars))
             if is_of_data:
                 of_data.update(op.outvars)
-            if op in places and any(r.how == "unknown" for r in found):
-                axes = _axes_or_unknown(op.outvars, smaller.outvars, self._count)
-                if not is_of_data or any(axis is not None for axis in axes):
-                    found = self._with_whole_values(op, smaller, operands, of_data, is_of_data, places[op], changes)
-            relations.update(zip(op.outvars, found, strict=True))
-        self._change_outputs(whole, part, relations, of_data, changes)
+            if not any(r.how == "unknown" for r in found):
+                return found
+            place = places.get(op.outvars[0])
+            if place is None or loss.operations[place].eqn is not op.eqn:  # of a gather that was replaced
+                return found
+            axes = _axes_or_unknown(op.outvars, op.part.outvars, self._count)
+            if is_of_data and all(axis is None for axis in axes):
+                return found
+            return self._with_whole_values(op, operands, of_data, is_of_data, place, changes)
+
+        self._change_outputs(whole, part, self.of_program(whole, part, loss.inputs, rule=rule), of_data, changes)
         return changes
 
     def _with_whole_values(
         self,
-        op: Operation,
-        smaller: Operation,
-        operands: list[Relation],
+        op: Pair,
+        operands: Sequence[Relation],
         of_data: Collection[Variable],
         is_of_data: bool,
         place: int,
@@ -566,14 +541,14 @@ class _Proof:
         """Return the relations of the results of an operation that reads values of the whole batch, if it needs them.
 
         Args:
-          op, smaller, operands: the operation, and the relations of its operands.
+          op, operands: the operation, and the relations of its operands.
           of_data: the variables that are computed from data only.
           is_of_data: whether the results are among them. Then the operation may run on a part of the batch, and only
             operands without a batch axis are computed for the whole batch.
           place: the place of the operation in the loss.
           changes: the changes of the loss, to which those of the operation are added.
         """
-        axes = _axes_or_unknown(op.invars, smaller.invars, self._count)
+        axes = _axes_or_unknown(op.invars, op.part.invars, self._count)
         read = [
             i
             for i, (v, axis, relation) in enumerate(zip(op.invars, axes, operands, strict=True))
@@ -581,12 +556,12 @@ class _Proof:
             if _is_inexact(relation) and not (is_of_data and axis is not None)
         ]
         new = [_of_argument(axes[i]) if i in read else relation for i, relation in enumerate(operands)]
-        found, factors = self._of_operation(op, smaller, new), dict[tuple[int, int], Fraction]()
+        found, factors = self._of_operation(op, new), dict[tuple[int, int], Fraction]()
         if op.name in _SUMS | {"select_n"} and any(r.how == "unknown" for r in found):
             pairs = [*enumerate(zip(op.invars, new, strict=True))]
             factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor(v, r)) is not None}
-            mean = Relation("sum", Fraction(1, self._count))
-            found = self._of_operation(op, smaller, [mean if (place, i) in factors else r for i, r in enumerate(new)])
+            new = [self._mean if (place, i) in factors else r for i, r in enumerate(new)]
+            found = self._of_operation(op, new)
         is_known = not any(r.how == "unknown" for r in found)
         if is_known:
             changes.factors.update(factors)
@@ -622,11 +597,11 @@ class _Proof:
         is_sum = relation.how == "sum" and not self.is_mean(relation) and is_float(atom.aval)
         return relation.scale * self._count if is_sum else None
 
-    def _look_at_operand(self, op: Operation, smaller: Operation) -> None:
+    def _look_at_operand(self, op: Pair) -> None:
         """Record the relation of an operand of a loss that operations outside of loops compute."""
-        mark, other = (jax_compat.checkpoint_name(each.eqn) or "" for each in (op, smaller))
+        mark, other = (jax_compat.checkpoint_name(each.eqn) or "" for each in (op, op.part))
         if mark.startswith(_MARK):
-            self._at_loss(mark, other, _SLICED if smaller.outvars[0] in self._division.axes else _SAME)
+            self._at_loss(mark, other, _SLICED if op.part.outvars[0] in self._division.axes else _SAME)
 
     def _loss(self, whole: int, part: int, what: str) -> _Loss:
         """Return the run of a loss that an operand, a constant or a result belongs to."""
@@ -659,12 +634,10 @@ class _Proof:
             return f"The value that {self._function} differentiates was not found."
         return self._refusals[0] if self._refusals else ""
 
-    def _known_relations(
-        self, op: Operation, smaller: Operation, operands: list[Relation]
-    ) -> Sequence[Relation] | None:
+    def _known_relations(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""
-        axes, name = axes_of(op.outvars, smaller.outvars, self._count), op.name
-        if name == "scan" and not self._is_in_rule and is_map(op.eqn, smaller.eqn, self._count):
+        axes, name = op.after, op.name
+        if name == "scan" and not self._is_in_rule and is_map(*op.eqns, self._count):
             fixed = jax_compat.scan_of(op.eqn).consts
             if {*operands[:fixed]} <= {_SAME, _ZERO} and {*operands[fixed:]} <= {_SLICED, _ZERO}:
                 self.has_maps = True
@@ -672,31 +645,31 @@ class _Proof:
         if not jax_compat.is_repeatable(op.eqn, prints=True):  # runs once per part, or accesses a mutable array
             return None
         if name in _CUSTOM_GRADIENTS:
-            return self._of_custom_gradient(op, smaller, operands)
+            return self._of_custom_gradient(op, operands)
         if not self._is_in_rule and _contains_custom_gradient(op.eqn):
-            return self._of_scan(op, smaller, operands) if name == "scan" else None
+            return self._of_scan(op, operands) if name == "scan" else None
         if name in _LINEAR and operands and all(r == _ZERO for r in operands):
             return [_ZERO] * len(axes)
         plain = [_SAME if r == _ZERO else r for r in operands]
         if all(r == _SAME for r in plain) and all(axis is None for axis in axes):
-            return [_SAME] * len(axes) if same_equation(op.eqn, smaller.eqn) else None
+            return [_SAME] * len(axes) if same_equation(*op.eqns) else None
         may_make = not self._is_in_rule  # a rule runs as it is, and does not know the number of its part
-        if may_make and name != "iota" and makes_batch(op.eqn, smaller.eqn, self._count):
+        if may_make and name != "iota" and makes_batch(*op.eqns, self._count):
             return [_SLICED]  # each microbatch uses its part of the random numbers of the whole batch
-        divides = commutes(op.eqn, smaller.eqn, self._count, may_make=may_make)
+        divides = commutes(*op.eqns, self._count, may_make=may_make)
         if divides and all(r in (_SAME, _SLICED) for r in plain):
             return [_SAME if axis is None else _SLICED for axis in axes]
         if name == "scan":
-            return self._of_scan(op, smaller, operands)
+            return self._of_scan(op, operands)
         if name == "scatter-add":
-            found = self._of_scatter(op, smaller, operands)
+            found = self._of_scatter(op, operands)
             return None if found is None else [found]
-        scaled = self._of_linear(op, smaller, operands, divides)
+        scaled = self._of_linear(op, operands, divides)
         if scaled is None or (scaled.how == "sum" and not _is_wide(op)):
             return None
         return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
 
-    def _of_custom_gradient(self, op: Operation, smaller: Operation, operands: list[Relation]) -> list[Relation] | None:
+    def _of_custom_gradient(self, op: Pair, operands: Sequence[Relation]) -> list[Relation] | None:
         """Return the relations of the results of a `custom_vjp` function.
 
         Its gradients of operands without a batch axis must be sums over the examples. Its gradients must be linear in
@@ -707,10 +680,10 @@ class _Proof:
         if is_opaque(op.eqn) or op.eqn.params.get("symbolic_zeros"):
             return None  # the rule is unknown, or may differ for operands that are not differentiated
         try:
-            rules = [custom_gradient(each.eqn) for each in (op, smaller)]
+            rules = [*map(custom_gradient, op.eqns)]
         except Exception:  # the rule cannot be traced by itself, for example because it names an axis of a mesh
             return None
-        functions = [jax_compat.bodies(each.eqn)[0] for each in (op, smaller)]
+        functions = [jax_compat.bodies(eqn)[0] for eqn in op.eqns]
         opened = jax_compat.CHECKPOINTS | _CUSTOM_GRADIENTS
         whole, part, function, smaller_function = (flat_program(each, opened) for each in (*rules, *functions))
         count = len(op.outvars)
@@ -728,14 +701,13 @@ class _Proof:
             return None
         return results
 
-    def _of_rule(self, whole: FlatProgram, part: FlatProgram, operands: list[Relation]) -> list[Relation]:
+    def _of_rule(self, whole: FlatProgram, part: FlatProgram, operands: Sequence[Relation]) -> list[Relation]:
         """Return the relations of the outputs of a function with a custom gradient, or of its rule."""
         outer, self._is_in_rule = self._is_in_rule, True
         try:
-            found = self.of_program(whole, part, operands)
+            return self._of_outputs(whole, part, operands)
         finally:
             self._is_in_rule = outer
-        return [self._of_atom(a, b, found) for a, b in zip(whole.outputs, part.outputs, strict=True)]
 
     def _of_cotangent(self, relation: Relation) -> Relation:
         """Return the relation of the cotangents of a value, if the loss is the mean of the losses of the parts."""
@@ -743,7 +715,7 @@ class _Proof:
         scale = cotangent_divisor(self._count) / (self._count * relation.scale)
         return _UNKNOWN if how is None else Relation(how, scale, blocks=max(relation.blocks, 1))
 
-    def _of_linear(self, op: Operation, smaller: Operation, operands: list[Relation], divides: bool) -> Relation | None:
+    def _of_linear(self, op: Pair, operands: Sequence[Relation], divides: bool) -> Relation | None:
         """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
         name, summed = op.name, any(r.how == "sum" for r in operands)
         if len(op.outvars) != 1 or not _is_linear(op):
@@ -753,14 +725,14 @@ class _Proof:
         is_cast = name == "convert_element_type" and not is_float(op.invars[0].aval)
         if is_cast and summed and op.invars[0] not in self._counts:
             return None  # a sum of integers that wraps around is right only as an integer
-        reduced = self._over_batch(op, smaller, operands)
+        reduced = self._over_batch(op, operands)
         if reduced is not None:
             return reduced
         if summed and any(r.how == "sliced" for r in operands):
             return None
-        if not divides and not (summed or same_shapes(op, smaller, self._count)):
+        if not divides and not (summed or same_shapes(op)):
             return None
-        if summed and not same_shapes(op, smaller, self._count):
+        if summed and not same_shapes(op):
             return None
         if name in _LINEAR:
             return operands[0]
@@ -777,10 +749,10 @@ class _Proof:
         how = _relation_of_product(operands)
         return _ZERO if how == "zero" else Relation(how, scale)
 
-    def _over_batch(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+    def _over_batch(self, op: Pair, operands: Sequence[Relation]) -> Relation | None:
         """Return the relation of a sum over the batch: a `reduce_sum`, or a dot that contracts the batch axes."""
-        axes = axes_of(op.invars, smaller.invars, self._count)
-        if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, smaller.eqn.params):
+        axes = op.before
+        if any(r.how != "sliced" for r in operands) or not same_params(op.eqn.params, op.part.eqn.params):
             return None
         if not _is_wide(op):
             return None
@@ -793,9 +765,9 @@ class _Proof:
             return Relation("sum", scale) if len(places) == 2 and places[0] == places[1] else None
         return None
 
-    def _of_scatter(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Relation | None:
+    def _of_scatter(self, op: Pair, operands: Sequence[Relation]) -> Relation | None:
         """Return the relation of a scatter that adds values of the examples to zeros, such as a sum per class."""
-        axis, of_indices, of_updates = axes_of(op.invars, smaller.invars, self._count)
+        axis, of_indices, of_updates = op.before
         windows = op.eqn.params["dimension_numbers"].update_window_dims
         added = [i for i in range(len(op.invars[2].aval.shape)) if i not in windows]
         if operands[0] != _ZERO or axis is not None or of_indices is None or of_indices >= len(added):
@@ -803,20 +775,19 @@ class _Proof:
         is_paired = added[of_indices] == of_updates and operands[1] == _SLICED and operands[2].how == "sliced"
         return Relation("sum", operands[2].scale) if is_paired and _is_wide(op) else None
 
-    def _of_addends(self, operands: list[Relation]) -> Relation | None:
+    def _of_addends(self, operands: Sequence[Relation]) -> Relation | None:
         present = [r for r in operands if r.how != "zero"]
         if not present:
             return _ZERO
         if len(set(present)) == 1:
             return present[0]
-        mean = Relation("sum", Fraction(1, self._count))
-        return mean if all(map(self.is_mean, present)) else None
+        return self._mean if all(map(self.is_mean, present)) else None
 
-    def _of_scan(self, op: Operation, smaller: Operation, operands: list[Relation]) -> Sequence[Relation] | None:
-        loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(smaller.eqn)
-        if not same_params(op.eqn.params, smaller.eqn.params):
+    def _of_scan(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation] | None:
+        loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(op.part.eqn)
+        if not same_params(op.eqn.params, op.part.eqn.params):
             return None
-        axes = axes_of(op.invars, smaller.invars, self._count)
+        axes = op.before
         first = loop.consts + loop.carries
         if any(axis == 0 for axis in axes[first:]):
             return None
@@ -824,12 +795,10 @@ class _Proof:
         whole, part = flat_program(loop.body, opened), flat_program(other.body, opened)
         carries: list[Relation] = list(operands[loop.consts : first])
         for _ in range(4):
-            inside = self.of_program(whole, part, [*operands[: loop.consts], *carries, *operands[first:]])
-            pairs = zip(whole.outputs, part.outputs, strict=True)
-            results = [self._of_atom(a, b, inside) for a, b in pairs]
+            results = self._of_outputs(whole, part, [*operands[: loop.consts], *carries, *operands[first:]])
             joined = [self._join_relations(a, b) for a, b in zip(carries, results, strict=False)]
             if joined == carries:
-                stacked = axes_of(op.outvars[loop.carries :], smaller.outvars[loop.carries :], self._count)
+                stacked = axes_of(op.outvars[loop.carries :], op.part.outvars[loop.carries :], self._count)
                 return None if 0 in stacked else [*carries, *results[loop.carries :]]
             carries = joined
         return None
@@ -841,7 +810,7 @@ class _Proof:
             return one if one.how == "unknown" else other
         if _ZERO in (one, other):
             return other if one == _ZERO else one
-        return Relation("sum", Fraction(1, self._count)) if self.is_mean(one) and self.is_mean(other) else _UNKNOWN
+        return self._mean if self.is_mean(one) and self.is_mean(other) else _UNKNOWN
 
 
 def _one_block(relation: Relation, blocks: int = 1) -> Relation:
@@ -903,12 +872,12 @@ def _contains_custom_gradient(eqn: Any) -> bool:
     return any(jax_compat.primitive_name(inner) in _CUSTOM_GRADIENTS for inner in jax_compat.equations_in(eqn))
 
 
-def same_shapes(op: Operation, smaller: Operation, count: int) -> bool:
+def same_shapes(op: Pair) -> bool:
     """Return whether two operations have the same shapes and parameters, and no batch axis."""
-    if any(axis is not None for axis in axes_of((*op.invars, *op.outvars), (*smaller.invars, *smaller.outvars), count)):
+    if any(axis is not None for axis in (*op.before, *op.after)):
         return False
     keys = [key for key in op.eqn.params if key not in ("sharding", "out_sharding")]
-    return all(equal_values(op.eqn.params[key], smaller.eqn.params.get(key)) for key in keys)
+    return all(equal_values(op.eqn.params[key], op.part.eqn.params.get(key)) for key in keys)
 
 
 def _is_wide(op: Operation) -> bool:

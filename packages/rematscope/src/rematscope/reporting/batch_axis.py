@@ -6,9 +6,11 @@ the corresponding slices of its results for the whole batch. For each primitive,
 and the parameters. An operation without a rule counts as not commuting.
 """
 
+import contextlib
+import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -20,7 +22,7 @@ from rematscope import jax_compat
 from rematscope.ir.primitives import ELEMENTWISE
 from rematscope.ir.source import package_of
 from rematscope.ir.specs import explicit_sharding
-from rematscope.reporting.flat_program import Operation, flat_program
+from rematscope.reporting.flat_program import Operation, Variable, flat_program
 
 Axes = Sequence[int | None]  # the batch axis of each operand or result; None for one without a batch axis
 _POINTWISE = ELEMENTWISE | set(
@@ -70,6 +72,44 @@ def axes_of(whole: Sequence[Any], part: Sequence[Any], count: int) -> list[int |
     if len(whole) != len(part):
         raise NotPaired
     return [batch_axis(a.aval, b.aval, count) for a, b in zip(whole, part, strict=True)]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Pair(Operation):
+    """An operation for the whole batch, with the same operation for one of `count` parts."""
+
+    part: Operation
+    count: int
+
+    @property
+    def eqns(self) -> tuple[Any, Any]:
+        """The equations for the whole batch and for a part."""
+        return self.eqn, self.part.eqn
+
+    @property
+    def before(self) -> list[int | None]:
+        """The batch axes of the operands. Raises NotPaired as `axes_of` does."""
+        return axes_of(self.invars, self.part.invars, self.count)
+
+    @property
+    def after(self) -> list[int | None]:
+        """The batch axes of the results. Raises NotPaired as `axes_of` does."""
+        return axes_of(self.outvars, self.part.outvars, self.count)
+
+
+def known_axes(pairs: Iterable[tuple[Variable, Variable]], count: int) -> dict[Variable, int | None]:
+    """Return the batch axis of the first variable of each pair; without those whose types differ in another way."""
+    found: dict[Variable, int | None] = {}
+    for v, smaller in pairs:
+        with contextlib.suppress(NotPaired):
+            found[v] = batch_axis(v.aval, smaller.aval, count)
+    return found
+
+
+def paired_bodies(whole: Any, part: Any) -> list[tuple[Sequence[Any], Sequence[Any]]]:
+    """Return the equations of each body of two equations that have as many bodies."""
+    bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
+    return [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]
 
 
 def commutes(whole: Any, part: Any, count: int, differentiable: bool = True, may_make: bool = True) -> bool:
@@ -190,9 +230,7 @@ def same_maps(whole: Sequence[Any], part: Sequence[Any]) -> bool:
             return False
         if one.primitive.name == "scan" and jax_compat.scan_of(one).length != jax_compat.scan_of(other).length:
             return same_programs(bodies[0][0], bodies[1][0], differentiable=False)
-        return all(
-            same_maps(*(jax_compat.body_of(each)[0].eqns for each in pair)) for pair in zip(*bodies, strict=True)
-        )
+        return all(same_maps(*pair) for pair in paired_bodies(one, other))
 
     return len(whole) == len(part) and all(map(same, whole, part))
 
@@ -365,44 +403,56 @@ def _axis_after_removal(axis: int, removed: Sequence[int]) -> int | None:
     return None if axis in removed else axis - sum(other < axis for other in removed)
 
 
-def _reduction_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    removed = tuple(eqn.params.get("axes", eqn.params.get("dimensions", ())))
-    operands = len(eqn.outvars)
-    axes = set(before[:operands])
-    if len(axes) != 1 or None in axes or any(axis is not None for axis in before[operands:]):
-        return False
-    (axis,) = axes
-    return axis is not None and all(one is not None and one == _axis_after_removal(axis, removed) for one in after)
+def _moves_axis(eqn: Any, before: Axes, after: Axes) -> bool:
+    """Decide for an operation that treats all positions of some axes alike, by where it moves these axes.
+
+    Operands that are scalars, such as the first value of a reduction, have no batch axis.
+    """
+    axis, *others = {axis for v, axis in zip(eqn.invars, before, strict=True) if v.aval.shape} or {None}
+    moved = None if axis is None or others else _MOVES[eqn.primitive.name](eqn, axis)
+    return moved is not None and set(after) == {moved}
 
 
-def _along_axis_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Decide for an operation along one axis, such as a sort or a cumulative sum."""
-    along = eqn.params.get("axis", eqn.params.get("dimension", len(_operand_shape(eqn)) - 1))
-    axes = {*before, *after}
-    return len(axes) == 1 and along % max(len(_operand_shape(eqn)), 1) not in axes
+def _after_reduction(eqn: Any, axis: int) -> int | None:
+    return _axis_after_removal(axis, eqn.params.get("axes", eqn.params.get("dimensions", ())))
+
+
+def _unless_along(eqn: Any, axis: int) -> int | None:
+    """Return the axis, unless the operation is along it, such as a sort or a cumulative sum."""
+    rank = len(_operand_shape(eqn))
+    along = eqn.params.get("axis", eqn.params.get("dimension", rank - 1))
+    return None if axis == along % rank else axis
+
+
+def _of_last_axes(count: int) -> Callable[[Any, int], int | None]:
+    """Return the axis, unless it is one of the last ones of an operand, such as the axes of the matrices."""
+    return lambda eqn, axis: axis if all(axis < len(v.aval.shape) - count for v in eqn.invars) else None
+
+
+# For each primitive, the axis of its results for an axis of its operands; None if it mixes positions of this axis.
+_MOVES: dict[str, Callable[[Any, int], int | None]] = {
+    **dict.fromkeys("argmax argmin reduce reduce_and reduce_max reduce_min".split(), _after_reduction),
+    **dict.fromkeys("reduce_or reduce_prod reduce_sum squeeze".split(), _after_reduction),
+    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k concatenate split".split(), _unless_along),
+    **dict.fromkeys("cholesky lu qr eigh svd triangular_solve".split(), _of_last_axes(2)),
+    "fft": lambda eqn, axis: _of_last_axes(len(eqn.params["fft_lengths"]))(eqn, axis),
+    "rev": lambda eqn, axis: None if axis in eqn.params["dimensions"] else axis,
+    "expand_dims": lambda eqn, axis: _axes_of_operand(eqn)[axis],
+    "transpose": lambda eqn, axis: tuple(eqn.params["permutation"]).index(axis),
+    "unstack": lambda eqn, axis: _axis_after_removal(axis, (eqn.params["axis"],)),
+    "stack": lambda eqn, axis: axis + (eqn.params["axis"] <= axis),
+    "pad": lambda eqn, axis: axis if tuple(eqn.params["padding_config"][axis]) == (0, 0, 0) else None,
+}
+
+
+def _axes_of_operand(eqn: Any) -> list[int]:
+    """Return the axes of the result of an `expand_dims` that are not new."""
+    return [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in eqn.params["dimensions"]]
 
 
 def _iota_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for positions along an axis: all examples get the same ones, unless it is the batch axis."""
     return after[0] != eqn.params["dimension"]
-
-
-def _fft_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Decide for a Fourier transform of the last axes."""
-    axis, last = before[0], len(_operand_shape(eqn)) - len(eqn.params["fft_lengths"])
-    return axis is not None and axis == after[0] and axis < last
-
-
-def _of_matrices_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    """Decide for an operation on the matrices of the last two axes, such as a Cholesky decomposition."""
-    axis = before[0]
-    if axis is None or {*before, *after} != {axis}:
-        return False
-    return all(axis < len(_operand_shape(eqn, i)) - 2 for i in range(len(before)))
-
-
-def _reversal_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    return before[0] == after[0] and before[0] not in eqn.params["dimensions"]
 
 
 def _dot_rule(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -458,41 +508,9 @@ def _reshape_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     return math.prod(shape[i] for i in earlier) == math.prod(eqn.outvars[0].aval.shape[:new])
 
 
-def _squeeze_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    return before[0] is not None and _axis_after_removal(before[0], eqn.params["dimensions"]) == after[0]
-
-
-def _expand_dims_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    kept = [i for i in range(len(eqn.outvars[0].aval.shape)) if i not in eqn.params["dimensions"]]
-    return before[0] is not None and kept[before[0]] == after[0]
-
-
-def _transpose_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    return before[0] is not None and tuple(eqn.params["permutation"]).index(before[0]) == after[0]
-
-
 def _broadcast_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     """Decide for a broadcast. If the operand has no batch axis, all examples get the same values."""
     return before[0] is None or eqn.params["broadcast_dimensions"][before[0]] == after[0]
-
-
-def _concatenation_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    axes = {*before, *after}
-    return len(axes) == 1 and eqn.params["dimension"] not in axes
-
-
-def _split_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    return set(after) == {before[0]} and eqn.params["axis"] != before[0]
-
-
-def _unstack_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    axis, along = before[0], eqn.params["axis"]
-    return axis is not None and axis != along and set(after) == {_axis_after_removal(axis, (along,))}
-
-
-def _stack_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    axis, along = before[0], eqn.params["axis"]
-    return axis is not None and set(before) == {axis} and after[0] == axis + (along <= axis)
 
 
 def _tile_rule(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -501,11 +519,6 @@ def _tile_rule(eqn: Any, before: Axes, after: Axes) -> bool:
     if axis is None or before[0] not in (None, axis):
         return False
     return _operand_shape(eqn)[axis] == 1 if before[0] is None else eqn.params["reps"][axis] == 1
-
-
-def _pad_rule(eqn: Any, before: Axes, after: Axes) -> bool:
-    axis = before[0]
-    return axis is not None and axis == after[0] and tuple(eqn.params["padding_config"][axis]) == (0, 0, 0)
 
 
 def _slice_rule(eqn: Any, before: Axes, after: Axes) -> bool:
@@ -578,28 +591,15 @@ def _is_threefry(eqn: Any) -> bool:
 
 
 _RULES: dict[str, Callable[[Any, Axes, Axes], bool]] = {
-    **dict.fromkeys("argmax argmin reduce reduce_and reduce_max reduce_min".split(), _reduction_rule),
-    **dict.fromkeys("reduce_or reduce_prod reduce_sum".split(), _reduction_rule),
-    **dict.fromkeys("cumsum cumprod cummax cummin cumlogsumexp sort top_k".split(), _along_axis_rule),
+    **dict.fromkeys(_MOVES, _moves_axis),
     **dict.fromkeys("reduce_window reduce_window_max reduce_window_min reduce_window_sum".split(), _window_rule),
     **dict.fromkeys("random_bits random_split random_wrap random_unwrap random_seed".split(), _key_rule),
-    **dict.fromkeys("cholesky lu qr eigh svd triangular_solve".split(), _of_matrices_rule),
-    "fft": _fft_rule,
     "iota": _iota_rule,
-    "rev": _reversal_rule,
     "dot_general": _dot_rule,
     "conv_general_dilated": _convolution_rule,
     "reshape": _reshape_rule,
-    "squeeze": _squeeze_rule,
-    "expand_dims": _expand_dims_rule,
-    "transpose": _transpose_rule,
     "broadcast_in_dim": _broadcast_rule,
-    "concatenate": _concatenation_rule,
-    "split": _split_rule,
-    "unstack": _unstack_rule,
-    "stack": _stack_rule,
     "tile": _tile_rule,
-    "pad": _pad_rule,
     "slice": _slice_rule,
     "dynamic_slice": _dynamic_slice_rule,
     "dynamic_update_slice": _dynamic_update_rule,

@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
 from rematscope.ir.source import lines_of
 from rematscope.reporting.arrays import stacked, unstacked
-from rematscope.reporting.batch_axis import DERIVED, NotPaired, batch_axis, commutes, makes_batch
+from rematscope.reporting.batch_axis import DERIVED, NotPaired, commutes, known_axes, makes_batch
 from rematscope.reporting.flat_program import (
     FlatProgram,
     Operation,
@@ -39,7 +39,7 @@ from rematscope.reporting.flat_program import (
 )
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
-from rematscope.reporting.parts import run_equation_part
+from rematscope.reporting.parts import Part, run_equation_part
 from rematscope.reporting.stored_results import results_to_store
 from rematscope.scheduling.calls import computes
 
@@ -125,8 +125,8 @@ class ChunkedLoss:
         self._shared = {v for v, number in readers.items() if number > 1}
         self._outside = [step for step in steps if step.part is None]
         returned = {v for region in self._regions for v in region.outputs}
-        inside = {v for region in self._regions for step in region.steps for v in step.outvars}
-        self.hidden_bytes = sum(nbytes(v.aval) for v in inside - returned)
+        self._hidden = {v for region in self._regions for step in region.steps for v in step.outvars} - returned
+        self.hidden_bytes = sum(nbytes(v.aval) for v in self._hidden)
         self.all_bytes = sum(nbytes(v.aval) for step in steps for v in step.outvars)
         if not self.hidden_bytes:
             raise NotPaired(self._why_undivided(steps))
@@ -168,7 +168,7 @@ class ChunkedLoss:
 
     def _part_runner(self, op: Operation, other: Any) -> Callable[[Sequence[Any], Any], list[Any]]:
         def run(operands: Sequence[Any], which: Any) -> list[Any]:
-            return run_equation_part(op.eqn, other, operands, which, self._count)
+            return run_equation_part(op.eqn, other, operands, Part(which, self._count))
 
         return run
 
@@ -295,15 +295,14 @@ class ChunkedLoss:
 
         This is so if it is computed outside of loops, or if the loss or an operation outside of its loop reads it.
         """
-        inside = {v for region in self._regions for step in region.steps for v in step.outvars}
-        return variable not in inside or any(variable in region.outputs for region in self._regions)
+        return variable not in self._hidden
 
     # Execution
 
     def run(self, operands: Sequence[Any]) -> list[Any]:
         """Return the results of the loss for the leaves of its arguments."""
         program = self._program
-        env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
+        env = program.environment(operands)
         last = max((step.stage for step in self._outside), default=0)
         regions = {region.stage: region for region in self._regions}
         latest = dict[Variable, Any]()
@@ -313,7 +312,7 @@ class ChunkedLoss:
                     env.update(zip(step.outvars, step.whole([value_of(v, env) for v in step.invars]), strict=True))
             if stage in regions:
                 self._run_region(regions[stage], env, latest)
-        return [value_of(v, env) for v in program.outputs]
+        return program.results(env)
 
     def _run_region(self, region: "_Region", env: dict[Any, Any], latest: dict[Variable, Any]) -> None:
         """Run a loop, and add its results to `env`.
@@ -414,11 +413,11 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
     """
     (program,) = with_batched_gathers(program_with_head(whole))
     found: list[tuple[int, int, ChunkedLoss]] = []
-    for matmul, head in heads(program, count):
+    for matmul, head, length in heads(program, count):
         with contextlib.suppress(NotPaired):
             chunked = ChunkedLoss(program, head.axes, head.parts, count)
             if not chunked.returns(matmul.outvars[0]):
-                found.append((chunked.hidden_bytes, head.length, chunked))
+                found.append((chunked.hidden_bytes, length, chunked))
     if not found:
         raise NotPaired
     return max(found, key=lambda each: each[:2])[2]
@@ -431,19 +430,10 @@ def _pair_programs(
     forms = [[(op.name, len(op.invars), len(op.outvars)) for op in each.operations] for each in (program, smaller)]
     if forms[0] != forms[1] or len(program.constants) != len(smaller.constants):
         raise NotPaired(_first_difference(program, smaller))
-    axes: dict[Variable, int | None] = {}
+    axes = known_axes(zip(program.variables, smaller.variables, strict=True), count)
     parts = dict[Operation, Any]()
-
-    def add(variables: Iterable[Variable], others: Iterable[Variable]) -> None:
-        for v, other in zip(variables, others, strict=True):
-            with contextlib.suppress(NotPaired):  # the variable gets no axis, so its operations stay outside of loops
-                axes[v] = batch_axis(v.aval, other.aval, count)
-
-    add(program.inputs, smaller.inputs)
-    add(program.constants, smaller.constants)
     for op, other in zip(program.operations, smaller.operations, strict=True):
         parts[op] = other.eqn
-        add(op.outvars, other.outvars)
         if not _has_same_ranks(op, other):
             _derive_part(op, axes, parts, count)
     return program, axes, parts

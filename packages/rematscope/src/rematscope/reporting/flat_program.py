@@ -1,7 +1,7 @@
 """A jaxpr as one list of operations, with the bodies of its jits, and of `jnp.searchsorted`, in place of the calls."""
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rematscope import jax_compat
@@ -46,6 +46,19 @@ class FlatProgram(NamedTuple):
     operations: Sequence[Operation]
     outputs: Sequence[Any]
     recomputed: Collection[Any] = ()
+
+    def environment(self, operands: Sequence[Any]) -> dict[Variable, Any]:
+        """Return the values of the constants and of the inputs, for which `operands` are given."""
+        return {**self.constants, **dict(zip(self.inputs, operands, strict=True))}
+
+    def results(self, env: dict[Variable, Any]) -> list[Any]:
+        """Return the values of the outputs in an environment."""
+        return [value_of(v, env) for v in self.outputs]
+
+    @property
+    def variables(self) -> list[Variable]:
+        """All variables, in the order of the program."""
+        return [*self.inputs, *self.constants, *(v for op in self.operations for v in op.outvars)]
 
 
 def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
@@ -101,11 +114,14 @@ def operation_count(eqn: Any, opened: Collection[Any] = ()) -> int:
     return sum(operation_count(each, opened) for each in jax_compat.body_of(jax_compat.bodies(eqn)[0])[0].eqns)
 
 
-def evaluate(operations: Sequence[Operation], env: dict[Variable, Any]) -> None:
+def evaluate(
+    operations: Iterable[Operation],
+    env: dict[Variable, Any],
+    run: Callable[[Operation, list[Any]], Sequence[Any]] = lambda op, given: jax_compat.run(op.eqn, given),
+) -> None:
     """Run operations on the values of an environment, and add their results to it."""
-    for operation in operations:
-        results = jax_compat.run(operation.eqn, [value_of(v, env) for v in operation.invars])
-        env.update(zip(operation.outvars, results, strict=True))
+    for op in operations:
+        env.update(zip(op.outvars, run(op, [value_of(v, env) for v in op.invars]), strict=True))
 
 
 def value_of(atom: Any, env: dict[Variable, Any]) -> Any:

@@ -5,7 +5,6 @@ equations, this module derives the equation for a part of the axis: it changes t
 accepts the result only if the rules of `rematscope.reporting.batch_axis` prove that the equation commutes with slicing.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +22,6 @@ from rematscope.reporting.flat_program import (
     Variable,
     evaluate,
     flat_program,
-    value_of,
     variables_of,
 )
 from rematscope.scheduling.calls import computes
@@ -94,31 +92,6 @@ class PartAxes:
                 self._divide_operation(maker)
 
 
-class HeadAxes(PartAxes):
-    """The axis of each value of a head that is divided into parts.
-
-    Attributes:
-      length: the length of the axis of the matmul's operand.
-    """
-
-    def __init__(self, program: FlatProgram, matmul: Operation, hidden: Variable, axis: int, count: int):
-        """Args:
-        program: the program of the loss.
-        matmul: the operation that the head starts at.
-        hidden: its operand that is divided.
-        axis: the axis of the operand.
-        count: the number of parts.
-        """
-        super().__init__(program, {hidden: axis}, count, math.prod(matmul.outvars[0].aval.shape))
-        self.length = hidden.aval.shape[axis]
-        reached, head = set(matmul.outvars), list[Operation]()
-        for op in program.operations:
-            if op is matmul or not reached.isdisjoint(variables_of(op.invars)):
-                reached.update(op.outvars)
-                head.append(op)
-        self.divide(head)
-
-
 def part_equations(
     op: Operation, axes: Mapping[Variable, int | None], count: int, differentiable: bool = True
 ) -> Iterator[Any]:
@@ -156,22 +129,31 @@ def first_of_head(program: FlatProgram) -> Operation | None:
     return max(reversed(matmuls), key=lambda op: nbytes(op.outvars[0].aval), default=None)
 
 
-def heads(program: FlatProgram, count: int) -> Iterator[tuple[Operation, HeadAxes]]:
+def heads(program: FlatProgram, count: int) -> Iterator[tuple[Operation, PartAxes, int]]:
     """Yield the matmul that the head starts at, and the head divided along each axis of the matmul's operands.
 
     Args:
       program: the program of a loss.
       count: the number of parts.
+
+    Yields:
+      The matmul, the axes of the values of the head, and the length of the axis of the matmul's operand.
     """
     matmul = first_of_head(program)
     if matmul is None:
         return
+    reached, head = set(matmul.outvars), list[Operation]()
+    for op in program.operations:
+        if op is matmul or not reached.isdisjoint(variables_of(op.invars)):
+            reached.update(op.outvars)
+            head.append(op)
     for operand in dict.fromkeys(variables_of(matmul.invars)):
         for axis, length in enumerate(operand.aval.shape):
             if length and length % count == 0:
-                found = HeadAxes(program, matmul, operand, axis, count)
+                found = PartAxes(program, {operand: axis}, count, math.prod(matmul.outvars[0].aval.shape))
+                found.divide(head)
                 if matmul in found.parts:
-                    yield matmul, found
+                    yield matmul, found, length
 
 
 # Parameters that hold the lengths of the result, and of the first operand.
@@ -247,9 +229,9 @@ def _in_part(jaxpr: Any, before: Sequence[int | None], count: int) -> Callable[.
     divided.divide(program.operations)
 
     def run(*operands: Any) -> list[Any]:
-        env = {**program.constants, **dict(zip(program.inputs, operands, strict=True))}
-        evaluate([dataclasses.replace(op, eqn=divided.parts.get(op, op.eqn)) for op in program.operations], env)
-        return [value_of(v, env) for v in program.outputs]
+        env = program.environment(operands)
+        evaluate(program.operations, env, lambda op, given: jax_compat.run(divided.parts.get(op, op.eqn), given))
+        return program.results(env)
 
     return run
 

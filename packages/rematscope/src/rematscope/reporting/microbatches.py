@@ -9,22 +9,27 @@ cotangents of a microbatch are divided by k, or by the next power of two, which 
 have the size that they have for the whole batch. Otherwise, they would overflow sooner in float16.
 """
 
-import contextlib
-import functools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
-from rematscope.reporting.arrays import as_type, device_blocks, in_part, stacked, unstacked
-from rematscope.reporting.batch_axis import OPENED, NotPaired, batch_axis, commutes, makes_batch, same_equation
+from rematscope.reporting.arrays import as_type, stacked, unstacked
+from rematscope.reporting.batch_axis import (
+    OPENED,
+    NotPaired,
+    batch_axis,
+    commutes,
+    known_axes,
+    makes_batch,
+    paired_bodies,
+    same_equation,
+)
 from rematscope.reporting.flat_program import (
     FlatProgram,
     Operation,
@@ -34,6 +39,7 @@ from rematscope.reporting.flat_program import (
     value_of,
     variables_of,
 )
+from rematscope.reporting.flat_step import FlatStep, cotangent_divisor
 from rematscope.reporting.gradient_loops import (
     Divided,
     Loop,
@@ -46,31 +52,13 @@ from rematscope.reporting.gradient_loops import (
     per_example,
     without_scale,
 )
-from rematscope.reporting.parts import needs_number, run_equation_part
-from rematscope.tracing.checkpoints import traced
+from rematscope.reporting.parts import Part, evaluate_part, needs_number
+from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 
 # Each part of the batch uses its part of the random numbers of the whole batch.
 
 _POSITIONS = False  # outside of scans, the proof covers only positions that read rows of the part: see `gathers`
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
-
-
-def paired_draws(whole: FlatProgram, part: FlatProgram, count: int, function: str) -> dict[Operation, Operation]:
-    """Return the operations before the gradients of a step that need the number of their part of the batch.
-
-    Args:
-      whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradient.
-      count: the number of parts.
-      function: the name of the step.
-
-    Returns:
-      A dictionary that maps each such operation for a part to the same operation for the whole batch.
-
-    Raises:
-      PlanError: if an operation draws random numbers, and it is not known which of them belong to a part.
-    """
-    one, other = map(_before_last_pass, (whole, part))
-    return _operations_with_number(one, other, count, function)
 
 
 def _before_last_pass(program: FlatProgram) -> list[Operation]:
@@ -81,25 +69,6 @@ def _before_last_pass(program: FlatProgram) -> list[Operation]:
     return [op for op in program.operations[:last] if op in outside]
 
 
-def _operations_with_number(
-    whole: Sequence[Operation], part: Sequence[Operation], count: int, function: str
-) -> dict[Operation, Operation]:
-    random = [op for op in (*whole, *part) if _drawing_primitives(op.eqn)]
-    is_paired = [op.name for op in whole] == [op.name for op in part]
-    if is_paired and all(
-        _draws_for_parts(op.eqn, smaller.eqn, count) for op, smaller in zip(whole, part, strict=True) if op in random
-    ):
-        pairs = zip(part, whole, strict=True)
-        return {smaller: op for smaller, op in pairs if needs_number(op.eqn, smaller.eqn, count, _POSITIONS)}
-    if not random:
-        return {}
-    drawn = ", ".join(sorted({name for op in random for name in _drawing_primitives(op.eqn)}))
-    raise PlanError(
-        f"{function} draws random numbers ({drawn}) for its loss, and it is not known which of them belong to a "
-        "microbatch. Split the key in the step, one part per microbatch, and use jax.lax.scan."
-    )
-
-
 def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -> bool:
     """Return whether each part can use its own part of the random numbers that an equation draws.
 
@@ -108,11 +77,9 @@ def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -
     if whole.primitive.name in _DRAWS:
         return (may_make and makes_batch(whole, part, count)) or commutes(whole, part, count)
     may_make = may_make and jax_compat.primitive_name(whole) in OPENED | jax_compat.JITS
-    bodies = zip(jax_compat.bodies(whole), jax_compat.bodies(part), strict=True)
-    pairs = [(jax_compat.body_of(a)[0].eqns, jax_compat.body_of(b)[0].eqns) for a, b in bodies]
     return all(
         len(a) == len(b) and all(_draws_for_parts(one, other, count, may_make) for one, other in zip(a, b, strict=True))
-        for a, b in pairs
+        for a, b in paired_bodies(whole, part)
     )
 
 
@@ -121,93 +88,327 @@ def _drawing_primitives(eqn: Any) -> set[str]:
     return {each.primitive.name for each in (eqn, *jax_compat.equations_in(eqn))} & _DRAWS
 
 
-def _loss_of_part(
-    loss: Callable[..., Any], whole: Any, which: Any, count: int, function: str, blocks: int
-) -> Callable[..., Any]:
-    """Return the loss for part number `which` of the batch; `whole` is its jaxpr for the whole batch."""
-
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = traced(loss, args, kwargs)
-        program, part = flat_program(whole), flat_program(once.jaxpr)
-        numbered = _operations_with_number(program.operations, part.operations, count, function)
-        if not numbered:
-            return once(*args, **kwargs)
-        env = {**part.constants, **dict(zip(part.inputs, leaves, strict=True))}
-        _evaluate_part(part.operations, numbered, env, which, count, blocks)
-        return once.returning([value_of(v, env) for v in part.outputs])
-
-    return functools.wraps(loss, updated=())(changed)
-
-
-def _evaluate_part(
-    operations: Sequence[Operation],
-    numbered: Mapping[Operation, Operation],
-    env: dict[Variable, Any],
-    which: Any,
-    count: int,
-    blocks: int,
-) -> None:
-    """Run operations for part number `which` of the batch; `numbered` are the operations that need this number."""
-    for op in operations:
-        given = [value_of(v, env) for v in op.invars]
-        if op in numbered:
-            results = run_equation_part(numbered[op].eqn, op.eqn, given, which, count, _POSITIONS, blocks)
-        else:
-            results = jax_compat.run(op.eqn, given)
-        env.update(zip(op.outvars, results, strict=True))
-
-
-def in_microbatches(
-    flat: Callable[..., Any],
-    leaves: Sequence[Any],
-    axes: Sequence[int | None],
-    count: int,
-    function: str,
-    shardings: Sequence[NamedSharding | None],
-) -> list[Any]:
-    """Run a step with its gradients computed in microbatches, and return the leaves of its outputs.
-
-    Gradients are added up and other floating-point values that depend on the batch, such as the loss, are averaged over
-    the microbatches. Arrays with one entry per example are concatenated, but gradients per example are added up.
+class Microbatches:
+    """The microbatches of a step: parts of its batch, whose gradients are computed one after the other.
 
     Args:
-      flat: the step as a function of flat arrays.
-      leaves: its arguments.
-      axes: the batch axis of each leaf; None for a leaf without a batch axis.
-      count: the number of microbatches.
-      function: the name of the step.
-      shardings: the sharding of each leaf across devices, as far as it is known.
-
-    Raises:
-      PlanError: if the step cannot be divided; see `divided`.
+      step: the step.
+      count: the number of parts.
     """
-    whole, program, draws = _divided_in_parts(flat, leaves, axes, count, function)
-    of_whole, outputs = in_whole(whole, program, function)
-    numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]
-    inputs, constants, larger = program.program.inputs, program.program.constants, whole.program.constants
-    inside = {**constants, **dict(zip(inputs, numbered_leaves, strict=True))}
-    outside = {**dict(zip(constants, larger.values(), strict=True)), **dict(zip(inputs, numbered_leaves, strict=True))}
-    for op in program.once:
-        _evaluate_twice(op, of_whole.get(op), inside, outside)
-    blocks = device_blocks(leaves, axes)
-    parts = {
-        v: stacked(leaf, axis, count, sharding, blocks)
-        for v, leaf, axis, sharding in zip(inputs[1:], leaves, axes, shardings, strict=True)
-        if axis is not None
-    }
-    pairs = list(zip(whole.crossing, program.crossing, strict=True))
-    for loop in program.loops:
-        evaluate([of_whole[op] for op in loop.same[1]], outside)
-        own = [(u, v) for u, v in pairs if v in loop.crossing and v not in loop.same[0]]
-        stack_axes = {v: stack_axis(u, v, loop, count, function) for u, v in own}
-        _run_loop(loop, inputs[0], stack_axes, inside, outside, parts, draws, count, blocks)
-        outside |= {v: as_type(outside[v], u.aval) for u, v in own}
-        evaluate([of_whole[op] for op in loop.after], outside)
-        known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
-        inside |= {v: outside[v] for v in known}
-        divided_values = [v for v in known if v in program.axes]
-        parts |= {v: stacked(outside[v], program.axes[v], count, blocks=blocks) for v in divided_values}
-    return [value_of(v, outside) for v in outputs]
+
+    def __init__(self, step: FlatStep, count: int):
+        self._step, self._count = step, count
+
+    def results(self, shardings: Sequence[NamedSharding | None]) -> list[Any]:
+        """Run the step with its gradients computed in microbatches, and return the leaves of its outputs.
+
+        Gradients are added up and other floating-point values that depend on the batch, such as the loss, are averaged
+        over the microbatches. Arrays with one entry per example are concatenated, but gradients per example are added
+        up.
+
+        Args:
+          shardings: the sharding of each leaf across devices, as far as it is known.
+
+        Raises:
+          PlanError: if the step cannot be divided; see `divided`.
+        """
+        step, count, blocks = self._step, self._count, self._step.blocks
+        whole, program, draws = self._divided_in_parts()
+        of_whole, outputs = self._in_whole(whole, program)
+        numbered_leaves = [jnp.zeros((), jnp.int32), *step.leaves]
+        inputs, constants = program.program.inputs, program.program.constants
+        inside = program.program.environment(numbered_leaves)
+        outside = {**inside, **dict(zip(constants, whole.program.constants.values(), strict=True))}
+        for op in program.once:
+            _evaluate_twice(op, of_whole.get(op), inside, outside)
+        parts = {
+            v: stacked(leaf, axis, count, sharding, blocks)
+            for v, leaf, axis, sharding in zip(inputs[1:], step.leaves, step.axes, shardings, strict=True)
+            if axis is not None
+        }
+        pairs = list(zip(whole.crossing, program.crossing, strict=True))
+        for loop in program.loops:
+            evaluate([of_whole[op] for op in loop.same[1]], outside)
+            own = [(u, v) for u, v in pairs if v in loop.crossing and v not in loop.same[0]]
+            stack_axes = {v: self.stack_axis(u, v, loop) for u, v in own}
+            outside |= self._loop_results(loop, inputs[0], stack_axes, inside, parts, draws)
+            outside |= {v: as_type(outside[v], u.aval) for u, v in own}
+            evaluate([of_whole[op] for op in loop.after], outside)
+            known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
+            inside |= {v: outside[v] for v in known}
+            divided_values = [v for v in known if v in program.axes]
+            parts |= {v: stacked(outside[v], program.axes[v], count, blocks=blocks) for v in divided_values}
+        return [value_of(v, outside) for v in outputs]
+
+    def _loop_results(
+        self,
+        loop: Loop,
+        number: Variable,
+        stack_axes: Mapping[Variable, int | None],
+        given: Mapping[Any, Any],
+        parts: Mapping[Any, Any],
+        draws: Mapping[Operation, Operation],
+    ) -> dict[Variable, Any]:
+        """Run a loop over the parts of the batch, and return the values of its crossing variables for the whole batch.
+
+        Args:
+          loop: the loop.
+          number: the variable of the number of the part.
+          stack_axes: what `stack_axis` returns for each of its crossing variables that depends on the batch.
+          given: the values of the variables before the loop.
+          parts: the stacks of the parts of the divided variables.
+          draws: what `_paired_draws` returns.
+        """
+        count, blocks = self._count, self._step.blocks
+        read = {v for op in loop.each for v in variables_of(op.invars)}
+        summed = [v for v, axis in stack_axes.items() if axis is None]
+        listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
+        read_parts = {v: stack for v, stack in parts.items() if v in read}
+        sums_of_parts = {v for v in summed if v in loop.totals or v in loop.gradients}
+
+        def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
+            which, slices = numbered
+            typed = {v: as_type(part, v.aval) for v, part in zip(read_parts, slices, strict=True)}
+            inside = {**given, number: which, **typed}
+            evaluate_part(loop.each, draws, inside, Part(which, count, _POSITIONS, blocks))
+            # A mean is divided before it is added up: the sum of the parts may overflow although their mean does not.
+            own = [inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
+            added = [
+                total + (part if v in sums_of_parts else part / count)
+                for total, part, v in zip(sums, own, summed, strict=True)
+            ]
+            return added, [inside[v] for v, _ in listed]
+
+        def start(v: Variable) -> Any:
+            is_float = jnp.issubdtype(v.aval.dtype, jnp.inexact)
+            dtype = jnp.promote_types(v.aval.dtype, jnp.float32) if is_float else v.aval.dtype
+            return as_type(jnp.zeros(v.aval.shape, dtype), v.aval)
+
+        sums, stacks = lax.scan(
+            turn, [start(v) for v in summed], (jnp.arange(count, dtype=jnp.int32), list(read_parts.values()))
+        )
+        ratio = cotangent_divisor(count) / count
+        found = {v: unstacked(x, axis, blocks) for (v, axis), x in zip(listed, stacks, strict=True)}
+        for v, total in zip(summed, sums, strict=True):
+            if v in loop.gradients and v not in loop.totals:
+                total = total * ratio
+            found[v] = total.astype(v.aval.dtype)
+        return found
+
+    # Random numbers
+
+    def _paired_draws(self, whole: FlatProgram, part: FlatProgram) -> dict[Operation, Operation]:
+        """Return the operations before the gradients of the step that need the number of their part of the batch.
+
+        Args:
+          whole, part: the step for the whole batch and for a part, with marks at its gradient.
+
+        Returns:
+          A dictionary that maps each such operation for a part to the same operation for the whole batch.
+
+        Raises:
+          PlanError: if an operation draws random numbers, and it is not known which of them belong to a part.
+        """
+        return self._operations_with_number(_before_last_pass(whole), _before_last_pass(part))
+
+    def _operations_with_number(
+        self, whole: Sequence[Operation], part: Sequence[Operation]
+    ) -> dict[Operation, Operation]:
+        random = [op for op in (*whole, *part) if _drawing_primitives(op.eqn)]
+        if [op.name for op in whole] == [op.name for op in part]:
+            pairs = {smaller: op for op, smaller in zip(whole, part, strict=True)}
+            if all(_draws_for_parts(op.eqn, each.eqn, self._count) for each, op in pairs.items() if op in random):
+                return {each: op for each, op in pairs.items() if self._needs_number(op, each)}
+        if not random:
+            return {}
+        drawn = ", ".join(sorted({name for op in random for name in _drawing_primitives(op.eqn)}))
+        raise PlanError(
+            f"{self._step.name} draws random numbers ({drawn}) for its loss, and it is not known which of them belong "
+            "to a microbatch. Split the key in the step, one part per microbatch, and use jax.lax.scan."
+        )
+
+    def _needs_number(self, whole: Operation, part: Operation) -> bool:
+        return needs_number(whole.eqn, part.eqn, self._count, _POSITIONS)
+
+    def _loss_of_part(self, loss: Callable[..., Any], whole: Any, which: Any) -> Callable[..., Any]:
+        """Return the loss for part number `which` of the batch; `whole` is its jaxpr for the whole batch."""
+
+        def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
+            part = flat_program(once.jaxpr)
+            numbered = self._operations_with_number(flat_program(whole).operations, part.operations)
+            if not numbered:
+                return once.run(once.jaxpr, leaves)
+            env = part.environment(leaves)
+            evaluate_part(part.operations, numbered, env, Part(which, self._count, _POSITIONS, self._step.blocks))
+            return once.returning(part.results(env))
+
+        return replace_calls(loss, run)
+
+    # Division at the gradients
+
+    def _divided_in_parts(self) -> tuple[Divided, Divided, dict[Operation, Operation]]:
+        """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws."""
+        losses: tuple[list[Any], list[Any]] = ([], [])
+        whole, plain = (
+            flat_program(self._step.jaxpr(parts, _recording(found)))
+            for parts, found in zip((1, self._count), losses, strict=True)
+        )
+        try:
+            both, draws = self.divided_pair(whole, plain)
+        except NotPaired:
+            raise self._differs() from None
+        whole_losses = self._paired_losses(*losses)
+        if not any(
+            self._operations_with_number(flat_program(one).operations, flat_program(other).operations)
+            for one, other in zip(whole_losses, losses[1], strict=True)
+        ):
+            return *both, draws
+        remaining = iter(whole_losses)
+        numbered = flat_program(
+            self._step.jaxpr(self._count, lambda loss, which: self._loss_of_part(loss, next(remaining), which))
+        )
+        axes = self._axes_like(plain, both[1].axes, numbered)
+        numbered = without_scale(numbered, per_example(numbered, axes))
+        draws = self._paired_draws(whole, numbered)
+        program = divided(numbered, self._step.axes, self._step.name, [*draws], axes)
+        if comparable_interface(program) != comparable_interface(both[1]):
+            raise self._differs("with its part of the random numbers")
+        return both[0], program, draws
+
+    def _differs(self, how: str = "from that for the whole batch") -> PlanError:
+        return PlanError(f"The program of {self._step.name} for a microbatch differs {how}.")
+
+    def divided_pair(
+        self, whole: FlatProgram, part: FlatProgram
+    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
+        """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws.
+
+        Args:
+          whole, part: the step for the whole batch and for a part, with marks at its gradients.
+
+        Raises:
+          PlanError: as for `divided` and `_paired_draws`.
+          NotPaired: if the two programs differ in more than shapes and literals.
+        """
+        draws, axes = self._paired_draws(whole, part), self._paired_axes(whole, part)
+        inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
+        random = [(op, smaller) for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)]
+
+        def in_loops(which: int, program: FlatProgram, drawn: Collection[Operation]) -> Divided:
+            own = axes[which]
+            scaled = without_scale(program, per_example(program, own))
+            drawn_inside = [pair[which] for pair in random]
+            return divided(scaled, self._step.axes, self._step.name, drawn, own, drawn_inside)
+
+        one, other = in_loops(0, whole, [*draws.values()]), in_loops(1, part, [*draws])
+        if _crossing_places(one) != _crossing_places(other):
+            raise NotPaired
+        return (one, other), draws
+
+    def _paired_axes(self, whole: FlatProgram, part: FlatProgram) -> tuple[dict[Variable, int], dict[Variable, int]]:
+        """Return the batch axes of the variables of the step for the whole batch and for a part.
+
+        Raises:
+          NotPaired: if the two programs have other operations.
+        """
+        names = [[(op.name, len(op.outvars)) for op in each.operations] for each in (whole, part)]
+        if names[0] != names[1] or len(whole.constants) != len(part.constants):
+            raise NotPaired
+        part_of = dict(zip(whole.variables, part.variables, strict=True))
+        outputs = zip(whole.outputs, part.outputs, strict=True)
+        if any(part_of.get(v) is not u for v, u in outputs if isinstance(v, Variable)):
+            raise NotPaired
+        found = {v: axis for v, axis in known_axes(part_of.items(), self._count).items() if axis is not None}
+        return found, {part_of[v]: axis for v, axis in found.items()}
+
+    def _axes_like(
+        self, program: FlatProgram, axes: Mapping[Variable, int], numbered: FlatProgram
+    ) -> dict[Variable, int]:
+        """Return the batch axes of the variables of the step outside of the passes of its gradients.
+
+        Args:
+          program, axes: the step for a part of the batch, and the batch axes of its variables.
+          numbered: the same step, whose losses use their part of the random numbers.
+        """
+        outside = [outside_passes(each) for each in (program, numbered)]
+        gradients = [[v for _, v in gradient_marks(each)] for each in (program, numbered)]
+        if [op.name for op in outside[0]] != [op.name for op in outside[1]] or len(gradients[0]) != len(gradients[1]):
+            raise self._differs("with its part of the random numbers")
+        pairs = [*zip(program.inputs, numbered.inputs, strict=True), *zip(*gradients, strict=True)]
+        for op, other in zip(*outside, strict=True):
+            pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
+        pairs += zip(program.outputs, numbered.outputs, strict=True)
+        return {other: axes[v] for v, other in pairs if isinstance(v, Variable) and v in axes}
+
+    def _paired_losses(self, whole: Sequence[Any], part: Sequence[Any]) -> list[Any]:
+        """Return for each loss of the step for a part, in the order of its traces, that for the whole batch.
+
+        Args:
+          whole, part: the jaxprs of the losses, in the order of their traces. A loss may be traced more than once.
+
+        Raises:
+          PlanError: if it is not known which of several losses belong together.
+        """
+        if len(whole) == len(part):
+            return [*whole]
+        if any(len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in each}) != 1 for each in (whole, part)):
+            raise PlanError(
+                f"{self._step.name} traces its losses more often for the whole batch than for a microbatch."
+            )
+        return [whole[-1]] * len(part)
+
+    def _in_whole(self, whole: Divided, part: Divided) -> tuple[dict[Operation, Operation], list[Any]]:
+        """Map the operations outside of the loops of the step for a part to those of the step for the whole batch.
+
+        Also return the outputs of the step for the whole batch. Both use the variables of the step for a part. Two
+        paired operations compute the same values if none of their literals and shapes depends on the length of the
+        batch.
+
+        Raises:
+          PlanError: if the two programs differ in more than shapes and literals.
+        """
+        both = [_outside_loops(each) for each in (whole, part)]
+        names = [[op.name for op in operations] for operations in both]
+        known = [[*each.program.inputs, *each.program.constants, *each.crossing] for each in (whole, part)]
+        if names[0] != names[1] or len(known[0]) != len(known[1]):
+            raise self._differs()
+        variables: dict[Any, Any] = dict(zip(*known, strict=True))
+        found = dict[Operation, Operation]()
+        for op, other in zip(*both, strict=True):
+            operands = [variables[v] if isinstance(v, Variable) else v for v in op.invars]
+            found[other] = Operation(op.eqn, operands, other.outvars)
+            variables.update(zip(op.outvars, other.outvars, strict=True))
+        return found, [variables[v] if isinstance(v, Variable) else v for v in whole.program.outputs]
+
+    def stack_axis(self, whole: Variable, part: Variable, loop: Loop) -> int | None:
+        """Return the axis along which the values of all microbatches are concatenated; None if they are added up.
+
+        Args:
+          whole, part: a crossing variable of the step for the whole batch, and the same variable for a part.
+          loop: the loop that defines it.
+
+        Raises:
+          PlanError: if neither concatenation nor the mean gives the value for the whole batch.
+        """
+        function, what = self._step.name, f"{part.aval.dtype}{list(whole.aval.shape)}"
+        try:
+            axis = batch_axis(whole.aval, part.aval, self._count)
+        except NotPaired:
+            raise PlanError(
+                f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length "
+                "of the batch, so microbatches= cannot combine its parts. Compute it outside of the step."
+            ) from None
+        if axis is not None and part in loop.gradients:
+            raise PlanError(
+                f"{function} takes one gradient with respect to its batch, {what}, and to other values, which "
+                "microbatches= does not support. Take two gradients, or split the batch in the step, with jax.lax.scan."
+            )
+        if axis is not None or part in loop.gradients | loop.totals or jnp.issubdtype(part.aval.dtype, jnp.floating):
+            return axis
+        raise PlanError(
+            f"{function} returns, or uses after its gradient, an array of {part.aval.dtype} that depends on the batch, "
+            "and microbatches= only averages floating-point values. Compute it outside of the step."
+        )
 
 
 def _evaluate_twice(op: Operation, whole: Operation | None, inside: dict[Any, Any], outside: dict[Any, Any]) -> None:
@@ -228,226 +429,14 @@ def _evaluate_twice(op: Operation, whole: Operation | None, inside: dict[Any, An
         evaluate([whole], outside)
 
 
-def _run_loop(
-    loop: Loop,
-    number: Variable,
-    stack_axes: Mapping[Variable, int | None],
-    given: Mapping[Any, Any],
-    outside: dict[Any, Any],
-    parts: Mapping[Any, Any],
-    draws: Mapping[Operation, Operation],
-    count: int,
-    blocks: int,
-) -> None:
-    """Run a loop over the parts of the batch, and add its results to `outside`.
+def _recording(found: list[Any]) -> Callable[..., Callable[..., Any]]:
+    """Return a function that changes a loss so that it appends its jaxpr to `found` when it is traced."""
 
-    Args:
-      loop: the loop.
-      number: the variable of the number of the part.
-      stack_axes: what `stack_axis` returns for each of its crossing variables that depends on the batch.
-      given: the values of the variables before the loop.
-      outside: the values of the variables for the whole batch.
-      parts: the stacks of the parts of the divided variables.
-      draws: what `paired_draws` returns.
-      count: the number of parts.
-      blocks: what `device_blocks` returns.
-    """
-    read = {v for op in loop.each for v in variables_of(op.invars)}
-    summed = [v for v, axis in stack_axes.items() if axis is None]
-    listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
-    read_parts = {v: stack for v, stack in parts.items() if v in read}
-    sums_of_parts = {v for v in summed if v in loop.totals or v in loop.gradients}
-
-    def turn(sums: list[Any], numbered: tuple[Any, list[Any]]) -> tuple[list[Any], list[Any]]:
-        which, slices = numbered
-        typed = {v: as_type(part, v.aval) for v, part in zip(read_parts, slices, strict=True)}
-        inside = {**given, number: which, **typed}
-        _evaluate_part(loop.each, draws, inside, which, count, blocks)
-        # A mean is divided before it is added up: the sum of the parts may overflow although their mean does not.
-        own = [inside[v].astype(total.dtype) for total, v in zip(sums, summed, strict=True)]
-        added = [
-            total + (part if v in sums_of_parts else part / count)
-            for total, part, v in zip(sums, own, summed, strict=True)
-        ]
-        return added, [inside[v] for v, _ in listed]
-
-    def start(v: Variable) -> Any:
-        is_float = jnp.issubdtype(v.aval.dtype, jnp.inexact)
-        dtype = jnp.promote_types(v.aval.dtype, jnp.float32) if is_float else v.aval.dtype
-        return as_type(jnp.zeros(v.aval.shape, dtype), v.aval)
-
-    sums, stacks = lax.scan(
-        turn, [start(v) for v in summed], (jnp.arange(count, dtype=jnp.int32), list(read_parts.values()))
-    )
-    ratio = cotangent_divisor(count) / count
-    for v, total in zip(summed, sums, strict=True):
-        if v in loop.gradients and v not in loop.totals:
-            total = total * ratio
-        outside[v] = total.astype(v.aval.dtype)
-    outside.update((v, unstacked(x, axis, blocks)) for (v, axis), x in zip(listed, stacks, strict=True))
-
-
-def check_batch(leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str) -> None:
-    """Raise PlanError if the arguments of a step have no common batch length that is a multiple of `count`."""
-    sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
-    if len(sizes) != 1 or sizes.pop() % count:
-        raise PlanError(
-            f"microbatches={count} does not divide the batch of {function}. The axes of in_axes= must all have the "
-            f"same length, a multiple of {count}."
-        )
-    blocks = device_blocks(leaves, axes)
-    (size,) = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
-    if size % (count * blocks):
-        raise PlanError(
-            f"microbatches={count} does not divide the batch of {function} on {blocks} devices. Each microbatch needs "
-            f"rows of each device, so the length of the batch, {size}, must be a multiple of {count * blocks}."
-        )
-
-
-def _divided_in_parts(
-    flat: Callable[..., Any], leaves: Sequence[Any], axes: Sequence[int | None], count: int, function: str
-) -> tuple[Divided, Divided, dict[Operation, Operation]]:
-    """Return a step for the whole batch and for a part, divided at its gradients, and what `paired_draws` returns."""
-    losses: tuple[list[Any], list[Any]] = ([], [])
-    whole, plain = (
-        flat_program(jaxpr_of_step(flat, leaves, axes, parts, functools.partial(_recording_loss, found=found)))
-        for parts, found in zip((1, count), losses, strict=True)
-    )
-    try:
-        both, draws = divided_pair(whole, plain, axes, count, function)
-    except NotPaired:
-        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.") from None
-    whole_losses = paired_losses(*losses, function)
-    if not any(
-        _operations_with_number(flat_program(one).operations, flat_program(other).operations, count, function)
-        for one, other in zip(whole_losses, losses[1], strict=True)
-    ):
-        return *both, draws
-    remaining = iter(whole_losses)
-
-    def of_part(smaller: Callable[..., Any], which: Any) -> Callable[..., Any]:
-        return _loss_of_part(smaller, next(remaining), which, count, function, device_blocks(leaves, axes))
-
-    numbered = flat_program(jaxpr_of_step(flat, leaves, axes, count, of_part))
-    numbered_axes = _axes_like(plain, both[1].axes, numbered, function)
-    numbered = without_scale(numbered, per_example(numbered, numbered_axes))
-    draws = paired_draws(whole, numbered, count, function)
-    program = divided(numbered, axes, function, [*draws], numbered_axes)
-    if comparable_interface(program) != comparable_interface(both[1]):
-        raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
-    return both[0], program, draws
-
-
-def divided_pair(
-    whole: FlatProgram, part: FlatProgram, axes: Sequence[int | None], count: int, function: str
-) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
-    """Return a step for the whole batch and for a part, divided at its gradients, and what `paired_draws` returns.
-
-    Args:
-      whole, part: the step for the whole batch and for one of `count` parts, with marks at its gradients.
-      axes: the batch axis of each leaf of the arguments; None for one without.
-      count: the number of parts.
-      function: the name of the step.
-
-    Raises:
-      PlanError: as for `divided` and `paired_draws`.
-      NotPaired: if the two programs differ in more than shapes and literals.
-    """
-    draws = paired_draws(whole, part, count, function)
-    own, smaller_own = _paired_axes(whole, part, count)
-    inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
-    random = [
-        (op, smaller)
-        for op, smaller in pairs
-        if smaller in inside and needs_number(op.eqn, smaller.eqn, count, _POSITIONS)
-    ]
-    one, other = (
-        divided(without_scale(each, per_example(each, found)), axes, function, [*drawn], found, drawn_inside)
-        for each, found, drawn, drawn_inside in (
-            (whole, own, draws.values(), [op for op, _ in random]),
-            (part, smaller_own, draws.keys(), [smaller for _, smaller in random]),
-        )
-    )
-    if _crossing_places(one) != _crossing_places(other):
-        raise NotPaired
-    return (one, other), draws
-
-
-def _paired_axes(whole: FlatProgram, part: FlatProgram, count: int) -> tuple[dict[Variable, int], dict[Variable, int]]:
-    """Return the batch axes of the variables of a step for the whole batch and for a part.
-
-    Raises:
-      NotPaired: if the two programs have other operations.
-    """
-    names = [[(op.name, len(op.outvars)) for op in each.operations] for each in (whole, part)]
-    if names[0] != names[1] or len(whole.constants) != len(part.constants):
-        raise NotPaired
-    pairs = list(zip(all_variables(whole), all_variables(part), strict=True))
-    part_of = dict(pairs)
-    outputs = zip(whole.outputs, part.outputs, strict=True)
-    if any(part_of.get(v) is not u for v, u in outputs if isinstance(v, Variable)):
-        raise NotPaired
-    found = dict[Variable, int](), dict[Variable, int]()
-    for one, other in pairs:
-        with contextlib.suppress(NotPaired):
-            axis = batch_axis(one.aval, other.aval, count)
-            if axis is not None:
-                found[0][one] = found[1][other] = axis
-    return found
-
-
-def all_variables(program: FlatProgram) -> list[Variable]:
-    """Return all variables of a program, in the order of the program."""
-    return [*program.inputs, *program.constants, *(v for op in program.operations for v in op.outvars)]
-
-
-def _axes_like(
-    program: FlatProgram, axes: Mapping[Variable, int], numbered: FlatProgram, function: str
-) -> dict[Variable, int]:
-    """Return the batch axes of the variables of a step outside of the passes of its gradients.
-
-    Args:
-      program, axes: the step for a part of the batch, and the batch axes of its variables.
-      numbered: the same step, whose losses use their part of the random numbers.
-      function: the name of the step.
-    """
-    outside = [outside_passes(each) for each in (program, numbered)]
-    gradients = [[v for _, v in gradient_marks(each)] for each in (program, numbered)]
-    if [op.name for op in outside[0]] != [op.name for op in outside[1]] or len(gradients[0]) != len(gradients[1]):
-        raise PlanError(f"The program of {function} for a microbatch differs with its part of the random numbers.")
-    pairs = [*zip(program.inputs, numbered.inputs, strict=True), *zip(*gradients, strict=True)]
-    for op, other in zip(*outside, strict=True):
-        pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
-    pairs += zip(program.outputs, numbered.outputs, strict=True)
-    return {other: axes[v] for v, other in pairs if isinstance(v, Variable) and v in axes}
-
-
-def _recording_loss(loss: Callable[..., Any], _: Any, found: list[Any]) -> Callable[..., Any]:
-    """Return a loss that appends its jaxpr to `found` when it is traced."""
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        once, _ = traced(loss, args, kwargs)
+    def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
         found.append(once.jaxpr)
-        return once(*args, **kwargs)
+        return once.run(once.jaxpr, leaves)
 
-    return functools.wraps(loss, updated=())(run)
-
-
-def paired_losses(whole: Sequence[Any], part: Sequence[Any], function: str) -> list[Any]:
-    """Return for each loss of a step for a part of the batch, in the order of its traces, that for the whole batch.
-
-    Args:
-      whole, part: the jaxprs of the losses, in the order of their traces. A loss may be traced more than once.
-      function: the name of the step.
-
-    Raises:
-      PlanError: if it is not known which of several losses belong together.
-    """
-    if len(whole) == len(part):
-        return [*whole]
-    if any(len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in each}) != 1 for each in (whole, part)):
-        raise PlanError(f"{function} traces its losses more often for the whole batch than for a microbatch.")
-    return [whole[-1]] * len(part)
+    return lambda loss, _: replace_calls(loss, run)
 
 
 def _crossing_places(program: Divided) -> list[list[int]]:
@@ -476,101 +465,8 @@ def comparable_interface(program: Divided) -> list[Any]:
     ]
 
 
-def cotangent_divisor(count: int) -> int:
-    """Return the number that the cotangents of one of `count` parts are divided by: the next power of two."""
-    return 1 << (count - 1).bit_length()
-
-
-def jaxpr_of_step(
-    flat: Callable[..., Any],
-    leaves: Sequence[Any],
-    axes: Sequence[int | None],
-    count: int,
-    change: Callable[[Callable[..., Any], Any], Callable[..., Any]],
-) -> Any:
-    """Return the jaxpr of a step for one of `count` parts of its batch, with marks at its gradient.
-
-    Its cotangents are divided by `cotangent_divisor(count)`. The inputs of the jaxpr are the number of the part and the
-    leaves of the step's arguments.
-
-    Args:
-      flat: the step as a function of flat arrays.
-      leaves: its arguments.
-      axes: the batch axis of each leaf; None for a leaf without a batch axis.
-      count: the number of parts.
-      change: a function that takes a loss of the step and the number of the part, and returns the loss to use instead.
-    """
-    shapes = [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
-
-    def numbered(which: Any, *leaves: Any) -> Any:
-        changed = transform_losses(flat, lambda loss: change(loss, which))
-        return record_gradients(changed, 1 / cotangent_divisor(count))(*leaves)
-
-    with outside_traces(keeps_axes=True):
-        return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *shapes)
-
-
-def _before_loops(program: Divided) -> list[Operation]:
-    """Return the operations before the loops that the outputs or other operations outside of loops depend on."""
-    outside = [op for loop in program.loops for op in (*loop.same[1], *loop.after)]
-    read = [*program.program.outputs, *(v for op in outside for v in op.invars)]
-    return operations_before(variables_of(read), program.once)
-
-
-def in_whole(whole: Divided, part: Divided, function: str) -> tuple[dict[Operation, Operation], list[Any]]:
-    """Map the operations outside of the loops of a step for a part to those of the step for the whole batch.
-
-    Also return the outputs of the step for the whole batch. Both use the variables of the step for a part. Two paired
-    operations compute the same values if none of their literals and shapes depends on the length of the batch.
-
-    Raises:
-      PlanError: if the two programs differ in more than shapes and literals.
-    """
-    both = [
-        [*_before_loops(each), *(op for loop in each.loops for op in (*loop.same[1], *loop.after))]
-        for each in (whole, part)
-    ]
-    names = [[op.name for op in operations] for operations in both]
-    known = [[*each.program.inputs, *each.program.constants, *each.crossing] for each in (whole, part)]
-    if names[0] != names[1] or len(known[0]) != len(known[1]):
-        raise PlanError(f"The program of {function} for a microbatch differs from that for the whole batch.")
-    variables: dict[Any, Any] = dict(zip(*known, strict=True))
-    found = dict[Operation, Operation]()
-    for op, other in zip(*both, strict=True):
-        operands = [variables[v] if isinstance(v, Variable) else v for v in op.invars]
-        found[other] = Operation(op.eqn, operands, other.outvars)
-        variables.update(zip(op.outvars, other.outvars, strict=True))
-    return found, [variables[v] if isinstance(v, Variable) else v for v in whole.program.outputs]
-
-
-def stack_axis(whole: Variable, part: Variable, loop: Loop, count: int, function: str) -> int | None:
-    """Return the axis along which the values of all microbatches are concatenated; None if they are added up.
-
-    Args:
-      whole, part: a crossing variable of the step for the whole batch, and the same variable for one of `count` parts.
-      loop: the loop that defines it.
-      count: the number of parts.
-      function: the name of the step.
-
-    Raises:
-      PlanError: if neither concatenation nor the mean gives the value for the whole batch.
-    """
-    what = f"{part.aval.dtype}{list(whole.aval.shape)}"
-    try:
-        axis = batch_axis(whole.aval, part.aval, count)
-    except NotPaired:
-        raise PlanError(
-            f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length of "
-            "the batch, so microbatches= cannot combine its parts. Compute it outside of the step."
-        ) from None
-    if axis is not None and part in loop.gradients:
-        raise PlanError(
-            f"{function} takes one gradient with respect to its batch, {what}, and to other values, which "
-            "microbatches= does not support. Take two gradients, or split the batch in the step, with jax.lax.scan."
-        )
-    if axis is not None or part in loop.gradients | loop.totals or jnp.issubdtype(part.aval.dtype, jnp.floating):
-        return axis
-    raise PlanError(
-        f"{function} returns, or uses after its gradient, an array of {part.aval.dtype} that depends on the batch, and "
-        "microbatches= only averages floating-point values. Compute it outside of the step."
-    )
+def _outside_loops(program: Divided) -> list[Operation]:
+    """Return the operations outside of loops, without those before the loops that no other one and no output reads."""
+    later = [op for loop in program.loops for op in (*loop.same[1], *loop.after)]
+    read = [*program.program.outputs, *(v for op in later for v in op.invars)]
+    return [*operations_before(variables_of(read), program.once), *later]

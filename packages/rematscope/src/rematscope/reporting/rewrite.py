@@ -42,8 +42,10 @@ from rematscope.reporting.arrays import (
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import chunked_batch, chunked_head
-from rematscope.reporting.microbatches import check_batch, in_microbatches
+from rematscope.reporting.flat_step import FlatStep, explain_other_size
+from rematscope.reporting.microbatches import Microbatches
 from rematscope.reporting.nnx_objects import objects_in, set_state, state_of, with_places, without_places
+from rematscope.reporting.whole_values import WholeValues
 from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
@@ -56,7 +58,8 @@ from rematscope.tracing.checkpoints import (
     CalledOnce,
     jaxpr_of,
     recomputes_unrepeatable,
-    traced,
+    replace_calls,
+    trace_once,
     with_policy,
     without_checkpoints,
 )
@@ -153,8 +156,7 @@ def most_valuable(
 def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
     """Return a loss whose head is computed in chunks, with the checkpoints of `changes`."""
 
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
+    def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
         try:
             chunked = chunked_head(once.jaxpr, changes.head_chunks)
         except NotPaired:
@@ -166,7 +168,7 @@ def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[
             ) from None
         return once.returning(chunked.run(leaves))
 
-    return functools.wraps(loss, updated=())(changed)
+    return replace_calls(with_checkpoints(loss, changes), run)
 
 
 def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable[..., Any]:
@@ -178,8 +180,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
       changes: the changes.
     """
 
-    def changed(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = traced(with_checkpoints(loss, changes), args, kwargs)
+    def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
         try:
             chunked = chunked_batch(once.jaxpr, part, changes.chunks, changes.saved or 0)
         except NotPaired as error:
@@ -188,7 +189,7 @@ def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable
             ) from None
         return once.returning(chunked.run(leaves))
 
-    return functools.wraps(loss, updated=())(changed)
+    return replace_calls(with_checkpoints(loss, changes), run)
 
 
 def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
@@ -197,7 +198,7 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
         return loss
 
     def changed(*args: Any, **kwargs: Any) -> Any:
-        once, _ = traced(loss, args, kwargs)
+        once, _ = trace_once(loss, args, kwargs)
         place, policy = changes.checkpoint, changes.policy
         if place == "whole":
             if recomputes_unrepeatable(once.with_checkpoint):
@@ -342,12 +343,7 @@ class Rewritten(Constant):
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
         key = self._structure(arguments, args, kwargs), _types(leaves)
         if key not in self._parts:
-            sizes = {jnp.shape(leaf)[axis] for leaf, axis in zip(leaves, axes, strict=True) if axis is not None}
-            if len(sizes) != 1 or sizes.pop() % self.changes.chunks:
-                raise PlanError(
-                    f"{self.changes.chunks} chunks do not divide the batch of {self.__name__}. The axes of in_axes= "
-                    f"must all have the same length, a multiple of {self.changes.chunks}."
-                )
+            FlatStep(self, leaves, axes, self.__name__).check_parts(self.changes.chunks, "chunks")
             try:
                 self._parts[key] = losses_of(
                     self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient)
@@ -355,10 +351,7 @@ class Rewritten(Constant):
             except PlanError:
                 raise
             except Exception as error:  # any error that the function raises for another batch size
-                reason = (str(error) or type(error).__name__).splitlines()[0]
-                raise PlanError(
-                    f"{self.__name__} cannot run with another batch size, which chunks= needs: {reason:.200}"
-                ) from error
+                raise PlanError(explain_other_size(self.__name__, error, "chunks")) from error
         return self._parts[key]
 
     def _leaf_axes(self, arguments: Arguments) -> list[int | None]:
@@ -446,18 +439,20 @@ class _Program:
         changes = self._function.changes
         if changes.microbatches == 1:
             return self._flat(*leaves)
-        count, name = changes.microbatches, self._function.__name__
-        check_batch(leaves, self._axes, count, name)
-        if not (self._function.needs_values or self._needs_values.get(_types(leaves))):
-            return in_microbatches(self._flat, leaves, self._axes, count, name, self._shardings)
-        why, values = prove_or_explain(WholeStep(self._flat, leaves, self._axes, name), count)
+        step = FlatStep(self._flat, leaves, self._axes, self._function.__name__)
+        step.check_microbatches(changes.microbatches)
+        if self._function.needs_values or self._needs_values.get(_types(leaves)):
+            values = self._proved(step)
+            step = step if values is None else values.with_values(leaves)
+        shardings = [*[None] * (len(step.leaves) - len(leaves)), *self._shardings]
+        return Microbatches(step, changes.microbatches).results(shardings)
+
+    def _proved(self, step: FlatStep) -> WholeValues | None:
+        """Return what `prove` returns about the microbatches of a step; raise PlanError if they are not proved."""
+        why, values = prove_or_explain(WholeStep(step), self._function.changes.microbatches)
         if why:
             raise PlanError(why)
-        if values is None:
-            return in_microbatches(self._flat, leaves, self._axes, count, name, self._shardings)
-        given = values.of(leaves)
-        shardings = [*[None] * len(given), *self._shardings]
-        return in_microbatches(values.step, [*given, *leaves], values.axes, count, name, shardings)
+        return values
 
     def _check(self, arguments: Arguments) -> None:
         """Raise PlanError if microbatches might not give the gradient."""
@@ -466,11 +461,8 @@ class _Program:
         key = _types(leaves)
         if function.changes.microbatches == 1 or function.is_checked or key in self._needs_values:
             return
-        step = WholeStep(self._as_written, leaves, self._axes, function.__name__)
-        why, values = prove_or_explain(step, function.changes.microbatches)
-        if why:
-            raise PlanError(why)
-        self._needs_values[key] = values is not None
+        step = FlatStep(self._as_written, leaves, self._axes, function.__name__)
+        self._needs_values[key] = self._proved(step) is not None
 
     def _as_written(self, *leaves: Any) -> list[Any]:
         """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
@@ -624,17 +616,14 @@ def _recorded_losses(
     """
     found = []
 
-    def record(loss: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(*primals: Any, **settings: Any) -> Any:
-            once, _ = traced(with_checkpoints(loss, changes), primals, settings)
-            found.append(once.jaxpr)
-            if differentiate:
-                return once(*primals, **settings)
-            return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
+    def record(once: CalledOnce, leaves: Sequence[Any]) -> Any:
+        found.append(once.jaxpr)
+        if differentiate:
+            return once.run(once.jaxpr, leaves)
+        return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
 
-        return functools.wraps(loss, updated=())(recorded)
-
-    jax_compat.make_jaxpr(transform_losses(step, record))(*shapes)
+    change = lambda loss: replace_calls(with_checkpoints(loss, changes), record)  # noqa: E731
+    jax_compat.make_jaxpr(transform_losses(step, change))(*shapes)
     return found
 
 

@@ -18,6 +18,7 @@ from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
+from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
 from rematscope.scheduling.blocks import loops_deep
@@ -277,8 +278,7 @@ class Subject:
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
         """Return the bytes of the loss's values that loops over parts of the batch do not store, and of all values."""
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
-        size = next(jnp.shape(v)[axis] for v, axis in zip(self._flat_leaves, axes, strict=True) if axis is not None)
-        count = divisors(size)[0]
+        count = divisors(FlatStep(self.f, self._flat_leaves, axes, self.name).batch_lengths[0])[0]
         parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
         chunked = [chunked_batch(one, part, count) for one, part in zip(whole, parts, strict=True)]
         return sum(each.hidden_bytes for each in chunked), sum(each.all_bytes for each in chunked)
@@ -329,7 +329,7 @@ class Subject:
     def _step_with_axes(self, in_axes: tuple[Any, ...]) -> WholeStep:
         flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
-        return WholeStep(flat.updating, leaves, axes, self.name)
+        return WholeStep(FlatStep(flat.updating, leaves, axes, self.name))
 
     @functools.cached_property
     def batch_size(self) -> int:
@@ -359,8 +359,7 @@ class Subject:
 
 
 def _batch_size(step: WholeStep) -> int:
-    sizes = (jnp.shape(v)[axis] for v, axis in zip(step.leaves, step.axes, strict=True) if axis is not None)
-    return int(next(sizes, 0))
+    return next(iter(step.step.batch_lengths), 0)
 
 
 def divisors(size: int) -> list[int]:

@@ -8,14 +8,11 @@ number, so that it is a mean.
 """
 
 import dataclasses
-import functools
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
 
@@ -34,10 +31,11 @@ from rematscope.reporting.flat_program import (
     value_of,
     variables_of,
 )
+from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.gradient_loops import mark_of, operations_before
-from rematscope.reporting.microbatches import jaxpr_of_step
+from rematscope.scheduling.blocks import run_checkpoint
 from rematscope.tracing.arguments import shape_struct
-from rematscope.tracing.checkpoints import traced
+from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 
 Place = tuple[int, int]  # an operation of a loss and its operand; the outputs follow the last operation
 _NAME = "rematscope.whole"
@@ -137,11 +135,7 @@ class _ChangedLoss:
             return jax_compat.run(eqn, given)
         if not jax_compat.is_checkpoint(eqn):
             return inside(*given)
-        prevent_cse = jax_compat.prevents_cse(eqn)
-        if jax_compat.is_differentiated(eqn):  # recomputes in a backward pass: behind a barrier, as JAX lowers it
-            return inside(*(jax.lax.optimization_barrier(given) if prevent_cse else given))
-        made: list[Any] = jax.checkpoint(inside, policy=jax_compat.policy_of(eqn), prevent_cse=prevent_cse)(*given)
-        return made
+        return run_checkpoint(eqn, given, inside)
 
     def _at(self, place: int, operands: Sequence[Any]) -> list[Any]:
         """Return the operands of an operation, or the outputs, with their changes."""
@@ -158,83 +152,70 @@ class WholeValues:
     """A step whose losses read values that are computed for the whole batch.
 
     Args:
-      flat: the step as a function of flat arrays.
-      leaves: its arguments, or their shapes.
-      axes: the batch axis of each leaf; None for a leaf without a batch axis.
-      function: the name of the step.
+      step: the step.
       losses: the changes of the losses, by the numbers of their traces for the whole batch and for a part.
 
     Attributes:
-      axes: the batch axes of the values, then those of the leaves.
-      shapes: the types of the values.
+      changed: the step as a function of these values and its leaves, for the types of the values.
 
     Raises:
       NoWholeValues: if a value depends on a gradient of the step, or if it is not one value of the whole step.
     """
 
-    def __init__(
-        self,
-        flat: Callable[..., Any],
-        leaves: Sequence[Any],
-        axes: Sequence[int | None],
-        function: str,
-        losses: Mapping[tuple[int, int], LossChanges],
-    ):
-        self._flat, self._function = flat, function
-        self._divided = next(i for i, axis in enumerate(axes) if axis is not None)
-        self._whole = jnp.shape(leaves[self._divided])
+    def __init__(self, step: FlatStep, losses: Mapping[tuple[int, int], LossChanges]):
+        self._step = step
         starts = itertools.accumulate((len(changes.firsts) for changes in losses.values()), initial=0)
         each = [(pair, (changes, start)) for (pair, changes), start in zip(losses.items(), starts, strict=False)]
         self._of_losses = [{pair[which]: found for pair, found in each} for which in (0, 1)]  # for the whole, a part
-        self._program, self._operations, self._values = self._traced(leaves, axes)
-        self.shapes = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
-        self.axes = [*(axis for changes in losses.values() for axis in changes.axes), *axes]
+        self._program, self._operations, self._values = self._traced()
+        types = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
+        axes = [axis for changes in losses.values() for axis in changes.axes]
+        self.changed = FlatStep(self._run, [*types, *step.leaves], [*axes, *step.axes], step.name)
 
-    def step(self, *arguments: Any) -> Any:
+    def with_values(self, leaves: Sequence[Any]) -> FlatStep:
+        """Return the step for leaves of the whole batch, and for the values that follow from these."""
+        env = self._program.environment([None, *leaves])  # the values do not depend on the number of the part
+        evaluate(self._operations, env)
+        return dataclasses.replace(self.changed, leaves=[*(value_of(v, env) for v in self._values), *leaves])
+
+    def _run(self, *arguments: Any) -> Any:
         """Run the step on the values, followed by its leaves."""
         count = len(self._values)
         values, leaves = arguments[:count], arguments[count:]
-        is_part = jnp.shape(leaves[self._divided]) != self._whole
+        is_part = dataclasses.replace(self._step, leaves=leaves).batch_lengths != self._step.batch_lengths
+
+        def run(once: CalledOnce, given: Sequence[Any], changes: LossChanges, start: int) -> Any:
+            program = changes.program_of(once.jaxpr, self._step.name)
+            return once.returning(_ChangedLoss(changes, program, values[start:], is_part).run(once.jaxpr, given))
+
+        return transform_losses(self._step.run, self._each_loss(is_part, run))(*leaves)
+
+    def _each_loss(
+        self, is_part: bool, run: Callable[[CalledOnce, Sequence[Any], LossChanges, int], Any]
+    ) -> Callable[..., Callable[..., Any]]:
+        """Return a function that replaces the calls of each loss that has changes.
+
+        Args:
+          is_part: whether the losses are traced for a part of the batch.
+          run: takes the loss as it was traced, its leaves, its changes and the number of its first value.
+        """
         numbers = itertools.count()
 
-        def change(loss: Callable[..., Any]) -> Callable[..., Any]:
-            def changed(*args: Any, **settings: Any) -> Any:
-                once, given = traced(loss, args, settings)
-                changes, start = self._of_losses[is_part].get(next(numbers), (None, 0))
-                if changes is None:
-                    return once(*args, **settings)
-                program = changes.program_of(once.jaxpr, self._function)
-                return once.returning(_ChangedLoss(changes, program, values[start:], is_part).run(once.jaxpr, given))
+        def run_loss(once: CalledOnce, given: Sequence[Any]) -> Any:
+            found = self._of_losses[is_part].get(next(numbers))
+            return once.run(once.jaxpr, given) if found is None else run(once, given, *found)
 
-            return functools.wraps(loss, updated=())(changed)
+        return lambda loss, *_: replace_calls(loss, run_loss)
 
-        return transform_losses(self._flat, change)(*leaves)
-
-    def of(self, leaves: Sequence[Any]) -> list[Any]:
-        """Return the values for the leaves of the whole batch."""
-        env = {**self._program.constants, **dict(zip(self._program.inputs[1:], leaves, strict=True))}
-        evaluate(self._operations, env)
-        return [value_of(v, env) for v in self._values]
-
-    def _traced(
-        self, leaves: Sequence[Any], axes: Sequence[int | None]
-    ) -> tuple[FlatProgram, list[Operation], list[Variable]]:
+    def _traced(self) -> tuple[FlatProgram, list[Operation], list[Variable]]:
         """Return the program of the step, the operations that compute the values, and the variables of the values."""
-        numbers = itertools.count()
         types = dict[int, str]()  # of the values, by their numbers
 
-        def marked(loss: Callable[..., Any], _: Any) -> Callable[..., Any]:
-            def changed(*args: Any, **settings: Any) -> Any:
-                once, _ = traced(loss, args, settings)
-                changes, start = self._of_losses[0].get(next(numbers), (None, 0))
-                if changes is not None:
-                    program = changes.program_of(once.jaxpr, self._function)
-                    types.update(_name_values(changes, program, start))
-                return once(*args, **settings)
+        def name(once: CalledOnce, given: Sequence[Any], changes: LossChanges, start: int) -> Any:
+            types.update(_name_values(changes, changes.program_of(once.jaxpr, self._step.name), start))
+            return once.run(once.jaxpr, given)
 
-            return functools.wraps(loss, updated=())(changed)
-
-        program = flat_program(jaxpr_of_step(self._flat, leaves, axes, 1, marked))
+        program = flat_program(self._step.jaxpr(1, self._each_loss(False, name)))
         named = [(jax_compat.checkpoint_name(op.eqn) or "", op) for op in program.operations]
         found = [(int(name.split(":")[1]), op.outvars[0]) for name, op in named if name.startswith(_NAME)]
         # A value has another type if the loss runs for several examples, and is missing if it runs in a loop.

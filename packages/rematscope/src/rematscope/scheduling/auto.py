@@ -1,7 +1,7 @@
 """`auto(f, peak=…)`: transforms a function so that its gradient stays within a memory limit."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
 import jax
@@ -24,7 +24,7 @@ from rematscope.scheduling.result import Auto, reduced
 from rematscope.scheduling.search import Search, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
-from rematscope.tracing.checkpoints import traced
+from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 from rematscope.tracing.static_values import of_arrays
 from rematscope.xla.compiling import check_target
 
@@ -225,8 +225,7 @@ def planned_in_step(loss: Callable[..., Any], peak: int, target: str, step: str)
       step: the name of the step, for messages.
     """
 
-    def planned(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = traced(loss, args, kwargs)
+    def planned(once: CalledOnce, leaves: Sequence[Any]) -> Any:
         called, values = with_outer_values(once, leaves, "auto")
         called.__name__ = f"the loss of {step}"
         own = range(len(values) - len(leaves), len(values))
@@ -237,7 +236,7 @@ def planned_in_step(loss: Callable[..., Any], peak: int, target: str, step: str)
         options = SearchOptions(peak, True, target, SETTINGS.compiles, work, None)
         return AutoFunction(called, argnums, options)(*values)
 
-    return functools.wraps(loss, updated=())(planned)
+    return replace_calls(loss, planned)
 
 
 def _closed_over_text(loss: Callable[..., Any], value: Any, step: str) -> str:

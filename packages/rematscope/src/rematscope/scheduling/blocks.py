@@ -15,7 +15,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope import jax_compat
 from rematscope.jax_compat import AnyJaxpr, Policy, is_literal
-from rematscope.tracing.checkpoints import traced, without_checkpoints
+from rematscope.tracing.checkpoints import trace_once, without_checkpoints
 
 # The indices of the operations that contain a block, outermost first, then the block's first index and its end.
 Block = tuple[int, ...]
@@ -203,7 +203,7 @@ def _rewrite_without_checkpoints(
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
-        once, leaves = traced(without_checkpoints(f), args, kwargs)
+        once, leaves = trace_once(without_checkpoints(f), args, kwargs)
         return once.returning(run(once.jaxpr, leaves))
 
     return function
@@ -225,6 +225,14 @@ def run_scan(
     start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
     end, made = lax.scan(run_iteration, start, stacks, length=loop.length, reverse=loop.reverse)
     return [*end, *made]
+
+
+def run_checkpoint(eqn: Any, operands: Sequence[Any], run: Callable[..., list[Any]]) -> list[Any]:
+    """Run a checkpoint with another body; one that recomputes in a backward pass, behind a barrier as JAX lowers it."""
+    prevent_cse = jax_compat.prevents_cse(eqn)
+    if jax_compat.is_differentiated(eqn):
+        return run(*(lax.optimization_barrier(list(operands)) if prevent_cse else operands))
+    return list(jax.checkpoint(run, policy=jax_compat.policy_of(eqn), prevent_cse=prevent_cse)(*operands))
 
 
 def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:

@@ -23,7 +23,7 @@ from rematscope.jax_compat import body_of, is_mutable_array, varying
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing import checkpoints
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, step_of_path, type_description
-from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
+from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, trace_once
 from rematscope.tracing.trace import trace
 
 _SEARCHED = 20_000  # the maximum number of reachable objects to search for tracers
@@ -64,7 +64,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         linearize(trace(f, *args, **kwargs))  # raises an error that explains why a step cannot be planned
     if not isinstance(once, CalledOnce):  # `f` takes a gradient, or cannot be traced
         try:
-            once, _ = traced(watched, args, kwargs)
+            once, _ = trace_once(watched, args, kwargs)
         except PlanError:
             raise
         except Exception as error:
@@ -178,7 +178,7 @@ def _rebinds_same_leaves(f: Callable[..., Any], args: Sequence[Any], kwargs: Map
         f(*args, **kwargs)
         return before, jax.tree.leaves(nodes)
 
-    once, _ = traced(leaves_before_and_after, args, kwargs)
+    once, _ = trace_once(leaves_before_and_after, args, kwargs)
     program = Inliner().whole(once.jaxpr)
     before, after = once.returning(program.outputs)
     return before == [_passed_through_loops(program, value) for value in after]

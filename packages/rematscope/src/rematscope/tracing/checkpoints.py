@@ -211,10 +211,12 @@ def _call_once(
         pass
     if _takes_step(flat, leaves):
         return None, leaves
-    return traced(f, args, kwargs)
+    return trace_once(f, args, kwargs)
 
 
-def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[CalledOnce, Sequence[Any]]:
+def trace_once(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[CalledOnce, Sequence[Any]]:
     """Return `f` as a `CalledOnce`, also if it takes a gradient; and the leaves of its arguments.
 
     `f` is traced here unless it is a `CalledOnce` already.
@@ -223,6 +225,15 @@ def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     if isinstance(f, CalledOnce):
         return f, leaves
     return CalledOnce(f, *jax_compat.make_jaxpr(flat, return_shape=True)(*leaves)), leaves
+
+
+def replace_calls(f: Callable[..., Any], run: Callable[[CalledOnce, Sequence[Any]], Any]) -> Callable[..., Any]:
+    """Return `f` with each call replaced by `run(once, leaves)`; see `trace_once`."""
+
+    def replaced(*args: Any, **kwargs: Any) -> Any:
+        return run(*trace_once(f, args, kwargs))
+
+    return functools.wraps(f, updated=())(replaced)
 
 
 def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
@@ -308,4 +319,4 @@ def recomputes_unrepeatable(jaxpr: AnyJaxpr) -> bool:
 
 def jaxpr_of(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ClosedJaxpr:
     """Return the jaxpr of `f` on the leaves of its arguments, which are arrays or `jax.ShapeDtypeStruct`s."""
-    return traced(f, args, kwargs)[0].jaxpr
+    return trace_once(f, args, kwargs)[0].jaxpr

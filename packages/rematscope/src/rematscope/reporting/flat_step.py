@@ -1,0 +1,95 @@
+"""A training step as a function of flat arrays, whose batch can be divided into parts."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rematscope import jax_compat
+from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
+from rematscope.reporting.arrays import device_blocks, in_part
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FlatStep:
+    """A training step as a function of flat arrays.
+
+    Attributes:
+      run: the function.
+      leaves: its arguments: arrays, tracers or shapes.
+      axes: the batch axis of each leaf; None for a leaf without a batch axis.
+      name: the name of the step.
+    """
+
+    run: Callable[..., Any]
+    leaves: Sequence[Any]
+    axes: Sequence[int | None]
+    name: str
+
+    @property
+    def batch_lengths(self) -> list[int]:
+        """The lengths of the batch axes, each once."""
+        pairs = zip(self.leaves, self.axes, strict=True)
+        return list(dict.fromkeys(jnp.shape(leaf)[axis] for leaf, axis in pairs if axis is not None))
+
+    @property
+    def blocks(self) -> int:
+        """The number of blocks of the batch axes; see `device_blocks`. A part of the batch has rows of each block."""
+        return device_blocks(self.leaves, self.axes)
+
+    def check_parts(self, count: int, option: str) -> None:
+        """Raise PlanError if the batch axes have no common length that is a multiple of `count`."""
+        if len(self.batch_lengths) != 1 or self.batch_lengths[0] % count:
+            raise PlanError(
+                f"{option}={count} does not divide the batch of {self.name}. The axes of in_axes= must all have the "
+                f"same length, a multiple of {count}."
+            )
+
+    def check_microbatches(self, count: int) -> None:
+        """Raise PlanError if the batch axes have no common length that `count` microbatches divide on each device."""
+        self.check_parts(count, "microbatches")
+        (size,) = self.batch_lengths
+        if size % (count * self.blocks):
+            raise PlanError(
+                f"microbatches={count} does not divide the batch of {self.name} on {self.blocks} devices. Each "
+                f"microbatch needs rows of each device, so the length of the batch, {size}, must be a multiple of "
+                f"{count * self.blocks}."
+            )
+
+    def types(self, count: int) -> list[Any]:
+        """Return the types of the leaves for one of `count` parts of the batch."""
+        return [in_part(leaf, axis, count) for leaf, axis in zip(self.leaves, self.axes, strict=True)]
+
+    def jaxpr(self, count: int, change: Callable[[Callable[..., Any], Any], Callable[..., Any]]) -> Any:
+        """Return the jaxpr of the step for one of `count` parts of its batch, with marks at its gradient.
+
+        Its cotangents are divided by `cotangent_divisor(count)`. The inputs of the jaxpr are the number of the part and
+        the leaves.
+
+        Args:
+          count: the number of parts.
+          change: a function that takes a loss of the step and the number of the part, and returns the loss to use
+            instead.
+        """
+
+        def numbered(which: Any, *leaves: Any) -> Any:
+            changed = transform_losses(self.run, lambda loss: change(loss, which))
+            return record_gradients(changed, 1 / cotangent_divisor(count))(*leaves)
+
+        with outside_traces(keeps_axes=True):
+            return jax_compat.make_jaxpr(numbered)(jax.ShapeDtypeStruct((), jnp.int32), *self.types(count))
+
+
+def cotangent_divisor(count: int) -> int:
+    """Return the number that the cotangents of one of `count` parts are divided by: the next power of two."""
+    return 1 << (count - 1).bit_length()
+
+
+def explain_other_size(function: str, error: Exception, option: str = "") -> str:
+    """Return a sentence on why a function cannot run with another batch size, which an option may need."""
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    need = f", which {option}= needs" if option else ""
+    return f"{function} cannot run with another batch size{need}: {reason:.200}"

@@ -35,7 +35,7 @@ def test_on_a_uniform_chain_the_recompute_is_that_of_revolve(links):
     for values in (1, 2, 3, 5, 8, 20):
         tour = tours.best(values * tours.slots // 32)
         assert tour.work == forward_steps(links, values)
-        assert len(tour.kept) <= values
+        assert len(tour.saved) <= values
     assert tours.best(0) is None
 
 

@@ -44,7 +44,7 @@ def of_programs(made, args, cotangents):
     """The gradients and values of a schedule's two programs, operation by operation."""
     given = [*args]
     forward = run_op_by_op(jax.make_jaxpr(made.forward.__call__)(*given), given)
-    outputs = forward[: len(forward) - len(made.kept)]
+    outputs = forward[: len(forward) - len(made.saved)]
     inputs = made.backward.inputs[-len(cotangents) :]
     absent = [v for v, ct in zip(inputs, cotangents, strict=True) if ct is None]
     backward = without(made.backward, inputs, set(absent)) if absent else made.backward
@@ -56,11 +56,11 @@ def choice(linearized, seed):
     """A random choice of values to keep, and of places where recomputed values are dropped."""
     draw = random.Random(seed)
     share = draw.choice([0, 0.1, 0.5, 0.9, 1])
-    kept = [v for v in primal_values(linearized) if draw.random() < share]
+    saved = [v for v in primal_values(linearized) if draw.random() < share]
     made = [v for e in linearized.primal.equations if e.primitive != "optimization_barrier" for v in e.outputs]
     places = sorted(draw.randrange(len(linearized.backward.equations) + 1) for _ in range(draw.choice([0, 0, 2])))
     snapshots = [Snapshot(place, tuple(draw.sample(made, min(2, len(made))))) for place in places]
-    return kept, snapshots
+    return saved, snapshots
 
 
 def segments(linearized, seed):
@@ -86,8 +86,8 @@ def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers,
     expected = of_jax(f, args, cotangents)
     linearized = linearize(trace(f, *args))
     linearized = divided(linearized, segments(linearized, seed))
-    kept, snapshots = choice(linearized, seed)
-    made = schedule(linearized, kept, snapshots, target=target)
+    saved, snapshots = choice(linearized, seed)
+    made = schedule(linearized, saved, snapshots, target=target)
     for got, wanted in zip(of_programs(made, args, cotangents), expected, strict=True):
         assert same_bits(got, wanted), (got, wanted)
 

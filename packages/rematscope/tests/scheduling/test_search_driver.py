@@ -32,7 +32,7 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
     """A search whose compiled candidates need a random multiple of their estimate, the same one in every search."""
 
     def compiled(search, candidate):
-        saved = StoredChoice.of(candidate, search.own).kept
+        saved = StoredChoice.of(candidate, search.own).saved
         same = f"{seed} {candidate.placement} {saved} {len(candidate.snapshots)}"
         temporaries = int(random.Random(same).uniform(*spread) * candidate.estimated_bytes)
         candidate.measurement = measurement_of(search.fixed_bytes + temporaries, temporaries)

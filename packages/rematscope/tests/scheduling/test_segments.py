@@ -120,9 +120,9 @@ def test_iterations_and_their_sums_are_in_the_same_order(reverse):
     leaves = jax.tree.leaves((p, xs))
 
     def gradients_of(linearized):
-        made = schedule(linearized, linearized.kept)
-        kept = jax.jit(made.forward.__call__)(*leaves)[1:]
-        return jax.jit(made.backward.__call__)(*kept, *leaves, jnp.float16(1))
+        made = schedule(linearized, linearized.saved)
+        saved = jax.jit(made.forward.__call__)(*leaves)[1:]
+        return jax.jit(made.backward.__call__)(*saved, *leaves, jnp.float16(1))
 
     expected = gradients_of(linearized)
     for iterations, last in [(6, 0), (1, 95)] if reverse else [(8, 16), (96, 0)]:

@@ -66,7 +66,7 @@ class Candidate:
     Attributes:
       subject: the function and its target.
       linearized: the primal and the backward program that the choice is about.
-      kept: the values of the primal program that are saved.
+      saved: the values of the primal program that are saved.
       snapshots: the points at which the backward pass drops recomputed values.
       placement: the placement of its plain checkpoints; None for a schedule.
       moved: the saved values that are offloaded to the host.
@@ -78,7 +78,7 @@ class Candidate:
 
     subject: Subject
     linearized: Linearized
-    kept: frozenset[Value]
+    saved: frozenset[Value]
     snapshots: tuple[Snapshot, ...] = ()
     placement: CheckpointPlacement | None = None
     moved: frozenset[Value] = frozenset()
@@ -89,7 +89,7 @@ class Candidate:
     @cached_property
     def schedule(self) -> Schedule:
         """The two programs of the candidate."""
-        return schedule(self.linearized, self.kept, self.snapshots, self.moved, self.subject.target)
+        return schedule(self.linearized, self.saved, self.snapshots, self.moved, self.subject.target)
 
     @cached_property
     def function(self) -> Planned:
@@ -133,15 +133,15 @@ class Candidate:
         made = self.schedule
         ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
         rest = sorted(
-            (pair for pair in zip(made.kept, made.values, strict=True) if pair[1] not in self.moved),
+            (pair for pair in zip(made.saved, made.values, strict=True) if pair[1] not in self.moved),
             key=lambda pair: (pair[0] in ends, pair[0].nbytes),
             reverse=True,
         )
         dropped = 0.0
         while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
             dropped += rest.pop()[0].nbytes
-        kept = self.moved.union(value for _, value in rest)
-        return dataclasses.replace(self, kept=kept, bound=0.0, measurement=None)
+        saved = self.moved.union(value for _, value in rest)
+        return dataclasses.replace(self, saved=saved, bound=0.0, measurement=None)
 
     def is_like(self, other: "Candidate") -> bool:
         """Whether both candidates have the same programs."""

@@ -86,13 +86,13 @@ class Chain:
 
     def choice(self, reversal: RevolveSchedule) -> tuple[frozenset[Value], tuple[Snapshot, ...]]:
         """Return the values to save for a reversal, and its snapshots."""
-        kept = {*self._common, *(v for i in reversal.kept for v in self._entering[i])}
-        kept.update(v for i in reversal.whole for v in self._residuals[i])
+        saved = {*self._common, *(v for i in reversal.saved for v in self._entering[i])}
+        saved.update(v for i in reversal.whole for v in self._residuals[i])
         snapshots = []
         for segment, entered in reversal.snapshots:
-            there = {v for i in entered for v in self._entering[i]} - kept
+            there = {v for i in entered for v in self._entering[i]} - saved
             snapshots.append(Snapshot(self._before[segment], tuple(sorted(there, key=self._position.__getitem__))))
-        return frozenset(kept), tuple(snapshots)
+        return frozenset(saved), tuple(snapshots)
 
 
 def _cut_places(crossing: Sequence[list[Value]], widths: Sequence[int], equations: Sequence[Equation]) -> list[int]:

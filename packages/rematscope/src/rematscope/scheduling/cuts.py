@@ -21,14 +21,14 @@ from rematscope.scheduling.settings import SETTINGS
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}
 
 
-def kept_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
+def saved_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
     """Yield the values that cross cuts of a primal program, for several sets of cuts, the smallest expected peak first.
 
     Loops are not divided: the carries of their iterations are saved in any case.
     """
     crossing, ends = crossings(linearized), [0]
     for equation in linearized.primal.equations:
-        ends.append(ends[-1] + total_bytes(v for v in equation.defines if v in linearized.kept))
+        ends.append(ends[-1] + total_bytes(v for v in equation.defines if v in linearized.saved))
     widths = [*map(total_bytes, crossing)]
     for places in _place_sets(_narrow_places(widths), widths, ends[1:]):
         yield frozenset(v for place in places for v in crossing[place])

@@ -65,11 +65,11 @@ def differentiable(
             return tuple(pull(list(operands[len(operands) - given_cotangents :])))
 
         def pulled(*operands: Any) -> Arrays:
-            given, kept = operands[:count], operands[count : len(operands) - given_cotangents]
+            given, saved = operands[:count], operands[count : len(operands) - given_cotangents]
             flowing = iter(operands[len(operands) - given_cotangents :])
             pairs = zip(flows, zero, zeros, strict=True)
             cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
-            found = backward(zero, asked)(*kept, *given, *cotangents)
+            found = backward(zero, asked)(*saved, *given, *cotangents)
             return tuple(found[i] for i in asked)
 
         return _with_derivative_of(of_jax, pulled, has_mutable_arrays)
@@ -77,8 +77,8 @@ def differentiable(
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         asked = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
         both = forward_for(asked)(*primals)
-        results, kept = both[: len(outputs)], both[len(outputs) :]
-        count, fixed = len(primals), len(primals) + len(kept)  # what follows must hold no value of the trace
+        results, saved = both[: len(outputs)], both[len(outputs) :]
+        count, fixed = len(primals), len(primals) + len(saved)  # what follows must hold no value of the trace
 
         def straight(*operands: Any) -> Arrays:
             given, dots = operands[:count], operands[len(operands) - len(asked) :]
@@ -93,7 +93,7 @@ def differentiable(
         dots = iter(
             _tangent.bind(
                 *primals,
-                *kept,
+                *saved,
                 *(tangents[i] for i in asked),
                 straight=straight,
                 back=back,

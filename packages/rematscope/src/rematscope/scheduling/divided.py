@@ -93,10 +93,10 @@ def _without_last_iterations(
     backwards, head_backward, tail_backward = _split_loop(backward, last, tail_backward_body, tail_first=True)
     pairs = zip(body.equations, tail_body.equations, strict=True)
     late = {copy for equation, copy in pairs if equation in linearized.deferred}
-    kept = linearized.kept.union(last_values[v] for v in linearized.kept & own_values(body))
+    saved = linearized.saved.union(last_values[v] for v in linearized.saved & own_values(body))
     loops = {tail_backward: tail, head_backward: head}
     split = _replaced_loops(linearized, backward, forward, backwards, loops)
-    return dataclasses.replace(split, kept=kept, deferred=linearized.deferred | late), head, head_backward
+    return dataclasses.replace(split, saved=saved, deferred=linearized.deferred | late), head, head_backward
 
 
 def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, iterations: int) -> Linearized:
@@ -118,7 +118,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     forward, outer = _nest_loop(loop, body, iterations, [*slices.values()], [], stacks)
     backwards, outer_backward = _nest_loop(backward, inner_backward, iterations, own_slices, also_read, {})
     linearized = _replaced_loops(linearized, backward, forward, backwards, {outer_backward: outer})
-    return dataclasses.replace(linearized, kept=linearized.kept - own)
+    return dataclasses.replace(linearized, saved=linearized.saved - own)
 
 
 def _replaced_loops(

@@ -35,7 +35,7 @@ class Linearized:
       backward: the program that computes the cotangents of the arguments from those of the outputs. It reads values of
         `primal`, and the bodies of its loops read values of the primal loops' bodies.
       loops: maps each backward loop to the primal loop whose iterations it reverses.
-      kept: the values of `primal` that the trace saves; for a stack, the value in the loop's body.
+      saved: the values of `primal` that the trace saves; for a stack, the value in the loop's body.
       deferred: the operations of `primal` whose results only the backward program reads. JAX runs them once, in the
         backward pass.
     """
@@ -44,7 +44,7 @@ class Linearized:
     primal: Program
     backward: Program
     loops: dict[Equation, Equation]
-    kept: frozenset[Value]
+    saved: frozenset[Value]
     deferred: frozenset[Equation]
 
     @cached_property
@@ -158,14 +158,14 @@ class _Sorting:
     def sorted(self) -> Linearized:
         forward, backward = self.trace.forward, self.trace.backward
         top = {*forward.inputs, *forward.constants, *self.made}
-        kept = frozenset(r.value for r in self.trace.residuals if r.kind == "computed")
+        saved = frozenset(r.value for r in self.trace.residuals if r.kind == "computed")
         readable = top | backward.constants.keys()
         equations, late = self._split_by_cotangents(backward.equations, top, readable)
         longer = {loop: self._extend_primal_loop(loop) for loop in dict.fromkeys(self.loops.values())}
         for loop in longer:
             stacks = zip(loop.outputs[loop.carries :], loop.bodies[0].outputs[loop.carries :], strict=True)
-            inside = {stack: value for stack, value in stacks if stack in kept and not isinstance(value, Literal)}
-            kept = kept - inside.keys() | set(inside.values())
+            inside = {stack: value for stack, value in stacks if stack in saved and not isinstance(value, Literal)}
+            saved = saved - inside.keys() | set(inside.values())
         constants = forward.constants | backward.constants
         primal = [longer.get(e, e) for e in _insert_early(self.primal, late)]
         return Linearized(
@@ -173,7 +173,7 @@ class _Sorting:
             primal=Program(forward.inputs, primal, forward.outputs[: len(self.trace.cotangents)], constants),
             backward=Program(self.trace.cotangents, equations, self._substituted_values(backward.outputs), constants),
             loops={loop: longer[of] for loop, of in self.loops.items()},
-            kept=kept,
+            saved=saved,
             deferred=frozenset(self.only_backward),
         )
 

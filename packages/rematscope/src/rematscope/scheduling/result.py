@@ -113,7 +113,7 @@ class Auto(Constant, Pictured):
         if (
             not chosen.recompute_cost
             and chosen.placement in (None, CheckpointPlacement())
-            and chosen.kept == chosen.linearized.kept
+            and chosen.saved == chosen.linearized.saved
         ):
             return save_everything_names(self._call)
         if chosen.placement is not None:
@@ -185,8 +185,8 @@ class Auto(Constant, Pictured):
 
     def _kept_in(self, memory: str) -> tuple[Line, ...]:
         made = _makers_of_values(self._chosen.schedule.forward)
-        kept = (v for v in self._chosen.schedule.kept if v.memory == memory)
-        return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in kept)
+        saved = (v for v in self._chosen.schedule.saved if v.memory == memory)
+        return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in saved)
 
     @cached_property
     def recomputed_values(self) -> tuple[Line, ...]:
@@ -222,7 +222,7 @@ class Auto(Constant, Pictured):
             "structure": digest(linearized),
             "checkpoints": choice.of_own,
             "plain": dataclasses.asdict(choice.placement) if choice.placement else None,
-            "kept": choice.kept,
+            "kept": choice.saved,
             "moved": choice.moved,
             "stops": choice.snapshots,
             "segments": choice.segments,
@@ -326,12 +326,12 @@ class Auto(Constant, Pictured):
     def _headline_text(self) -> str:
         peak = self.measurement.peak_or_infinity
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
-        kept = f"{bytes_text(self.saved_bytes)} saved"
+        saved = f"{bytes_text(self.saved_bytes)} saved"
         again = f"{self._cost_text(self.recomputed)} recomputed"
         if self._host is not None:
-            kept += f", {bytes_text(self.host_bytes)} in host memory"
+            saved += f", {bytes_text(self.host_bytes)} in host memory"
             again += " or waited for"
-        return f"{self._linearized.trace.function}: {bytes_text(peak)}{of}, {kept}, {again}"
+        return f"{self._linearized.trace.function}: {bytes_text(peak)}{of}, {saved}, {again}"
 
     def _table_cells(self) -> list[list[str]]:
         cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]

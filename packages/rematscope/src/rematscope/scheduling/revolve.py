@@ -47,14 +47,14 @@ class RevolveSchedule:
 
     Attributes:
       work: the recompute cost.
-      kept: the segments whose inputs the forward pass saves.
+      saved: the segments whose inputs the forward pass saves.
       whole: the segments of which the forward pass saves all residuals.
       snapshots: pairs of the number of segments that are left, and of the segments whose inputs are live then in
         addition to the saved ones.
     """
 
     work: float
-    kept: tuple[int, ...]
+    saved: tuple[int, ...]
     whole: tuple[int, ...]
     snapshots: tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -122,25 +122,25 @@ class RevolveTable:
         """Return the cheapest reversal within a number of slots; None if there is none."""
         if not np.isfinite(work := float(self._rest[0][slots])):
             return None
-        kept, whole, through = list[int](), list[int](), list[tuple[int, int, int]]()
+        saved, whole, through = list[int](), list[int](), list[tuple[int, int, int]]()
         s = 0
         while s < self._count:
             is_whole, more = np.unravel_index(np.argmin(self._costs_from(s)[..., slots]), (2, self._count - s))
             t = s + 1 + int(more)
             if is_whole:
                 whole += range(s, t)
-                kept += range(s + 1, t)
+                saved += range(s + 1, t)
                 slots -= self._whole_slots(self._residual_slots(s, t))
             else:
                 through.append((s, t, slots))
-            kept += [t] if t < self._count else []
+            saved += [t] if t < self._count else []
             slots -= int(self._enters[t])
             s = t
         snapshots: list[tuple[int, tuple[int, ...]]] = []
         for s, t, left in reversed(through):
             snapshots.append((t, ()))
             snapshots += self._snapshots_between(s, t, left, ())
-        return RevolveSchedule(work, tuple(kept), tuple(whole), tuple(snapshots))
+        return RevolveSchedule(work, tuple(saved), tuple(whole), tuple(snapshots))
 
     def _costs_from(self, s: int) -> np.ndarray:
         """Return the cost from segment `s` on, by variant, by the segments before the next saved one, and by free

@@ -74,10 +74,10 @@ class Schedule:
     """The two programs of a choice.
 
     Attributes:
-      forward: the program that computes the outputs and `kept` from the arguments.
-      backward: the program that computes the cotangents of the arguments from `kept`, the arguments and the cotangents
+      forward: the program that computes the outputs and `saved` from the arguments.
+      backward: the program that computes the cotangents of the arguments from `saved`, the arguments and the cotangents
         of the outputs.
-      kept: the saved values; for a loop, the stacks of all iterations; for an offloaded value, the value in host
+      saved: the saved values; for a loop, the stacks of all iterations; for an offloaded value, the value in host
         memory.
       copies: for values that are recomputed more than once, maps each further copy to the value of the primal program.
       values: the saved values as values of the primal program, for a loop those of each iteration.
@@ -85,24 +85,24 @@ class Schedule:
 
     forward: Program
     backward: Program
-    kept: tuple[Value, ...]
+    saved: tuple[Value, ...]
     copies: dict[Value, Value]
     values: tuple[Value, ...]
 
     @property
     def saved_bytes(self) -> int:
         """The bytes that are saved on the device."""
-        return sum(value.nbytes for value in self.kept if value.memory == "device")
+        return sum(value.nbytes for value in self.saved if value.memory == "device")
 
     @property
     def host_bytes(self) -> int:
         """The bytes that are saved in host memory."""
-        return sum(value.nbytes for value in self.kept if value.memory == "host")
+        return sum(value.nbytes for value in self.saved if value.memory == "host")
 
 
 def schedule(
     linearized: Linearized,
-    kept: Collection[Value],
+    saved: Collection[Value],
     snapshots: Sequence[Snapshot] = (),
     moved: Collection[Value] = (),
     target: str = "cpu",
@@ -110,7 +110,7 @@ def schedule(
     """Return both programs for a choice of values to save.
 
     Args:
-      kept: values of its primal program to save; one in the body of a loop stands for those of all iterations. Values
+      saved: values of its primal program to save; one in the body of a loop stands for those of all iterations. Values
         that the backward pass does not use are not saved. Of values that cannot be recomputed, such as carries and
         results of effects, all that it needs are saved.
       snapshots: the points at which the backward pass drops recomputed values, in order.
@@ -124,7 +124,7 @@ def schedule(
             f"{linearized.trace.function} would get wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads the "
             "offloaded residuals of a scan in the wrong order. Install JAX 0.11.1 or later, or plan without host=."
         )
-    builder = ScheduleBuilder(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
+    builder = ScheduleBuilder(linearized, frozenset(saved).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward
     equations, used = builder.emit_backward(
         backward, primal, [c for c in backward.inputs if is_cotangent(c)], snapshots=snapshots
@@ -135,7 +135,7 @@ def schedule(
     return Schedule(
         forward=_pruned_program(primal.inputs, builder.emit_forward(), (*primal.outputs, *used), primal.constants),
         backward=_pruned_program(inputs, equations, outputs, primal.constants),
-        kept=tuple(used),
+        saved=tuple(used),
         copies=builder.state.copies,
         values=tuple(builder.sent.get(v, v) for v in (stacked.get(v, v) for v in used)),
     )
@@ -153,7 +153,7 @@ def _pruned_program(
 class ScheduleBuilder:
     """Builds both programs of a schedule."""
 
-    def __init__(self, linearized: Linearized, kept: frozenset[Value], moved: frozenset[Value], target: str):
+    def __init__(self, linearized: Linearized, saved: frozenset[Value], moved: frozenset[Value], target: str):
         self._linearized = linearized
         moves = [_host_transfers(v, linearized) for v in moved]
         self._sends = {e.inputs[0]: e for e, _ in moves}
@@ -163,9 +163,9 @@ class ScheduleBuilder:
         for loop in linearized.loops.values():
             pairs = zip(loop.bodies[0].outputs, loop.outputs, strict=True)
             self.stacks[loop] = dict([*pairs][loop.carries :])
-        whole = (stacks[v] for stacks in self.stacks.values() for v in stacks if v in kept)
+        whole = (stacks[v] for stacks in self.stacks.values() for v in stacks if v in saved)
         fetches = {e.outputs[0]: e for _, e in moves}
-        self.state = EmissionState(kept.union(whole), is_tpu(target), fetches, self.sent.keys())
+        self.state = EmissionState(saved.union(whole), is_tpu(target), fetches, self.sent.keys())
 
     def emit_backward(
         self,

@@ -34,7 +34,7 @@ from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
-from rematscope.scheduling.cuts import kept_at_cuts
+from rematscope.scheduling.cuts import saved_at_cuts
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
 from rematscope.scheduling.linearize import Linearized, linearize
@@ -103,7 +103,7 @@ class Search:
         least = operations(self.linearized.trace.cost)
         self.subject = Subject(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
-        self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), SETTINGS.cuts)]
+        self.cuts = [*itertools.islice(saved_at_cuts(self.linearized), SETTINGS.cuts)]
         self.blocks = BlockProposer(self.subject, self.linearized, self.cuts)
         self.checkpoints = CheckpointProposer(
             once.without_checkpoints.jaxpr, has_own=has_own, closed=self.linearized.closed, target=target,
@@ -437,7 +437,7 @@ class Search:
         """The candidate that saves the same residuals as JAX without checkpoints."""
         if self.linearized.closed:
             return self._with_checkpoints(CheckpointPlacement())
-        return Candidate(self.subject, self.linearized, self.linearized.kept)
+        return Candidate(self.subject, self.linearized, self.linearized.saved)
 
     @cached_property
     def _fixed_candidates(self) -> list[Candidate]:
@@ -446,7 +446,7 @@ class Search:
         made = [Candidate(self.subject, self.linearized, self.linearized.saved_by(policy)) for policy in policies]
         made += [Candidate(self.subject, self.linearized, saved) for saved in self.cuts]
         if self.own is not None:
-            made.append(Candidate(self.subject, self.own, self.own.kept))
+            made.append(Candidate(self.subject, self.own, self.own.saved))
         return made
 
     # Making and compiling candidates
@@ -455,7 +455,7 @@ class Search:
         if placement not in self._by_placement:
             same = {CheckpointPlacement(): self.linearized, CheckpointPlacement(own=True): self.own}.get(placement)
             linearized = same or self._trace_linearized(checkpointed(self.subject.once, placement))
-            self._by_placement[placement] = Candidate(self.subject, linearized, linearized.kept, placement=placement)
+            self._by_placement[placement] = Candidate(self.subject, linearized, linearized.saved, placement=placement)
         return self._by_placement[placement]
 
     def _trace_linearized(self, f: Callable[..., Any]) -> Linearized:

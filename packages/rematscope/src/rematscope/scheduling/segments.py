@@ -62,8 +62,8 @@ class SegmentProposer:
         if asked not in self._made:
             linearized = self.linearized(asked)
             found = PeakProgram(linearized, cost=self._rows.cost).best(price=self._price_per_byte)
-            kept = found.saved if found else linearized.kept
-            self._made[asked] = Candidate(self._subject, linearized, kept, segments=asked)
+            saved = found.saved if found else linearized.saved
+            self._made[asked] = Candidate(self._subject, linearized, saved, segments=asked)
         return self._made[asked]
 
     @cached_property
@@ -79,12 +79,11 @@ class SegmentProposer:
         values would be saved, which is what dividing the loop should avoid.
         """
         linearized, rows = self._rows.linearized, self._rows
-        kept = sum(map(rows.weight, linearized.kept))
-        prices = [sum(rows.costs.values()) / max(kept, 1)]
+        prices = [sum(rows.costs.values()) / max(sum(map(rows.weight, linearized.saved)), 1)]
         loops = loops_of(linearized)
         for loop in (loops[i] for i, *_ in self._divisible_loops):
             own = {v for e in loop.bodies[0].equations for v in e.outputs}
-            saved = sum(map(rows.weight, linearized.kept & own))
+            saved = sum(map(rows.weight, linearized.saved & own))
             prices += [SETTINGS.segment_price * cost_in(linearized, rows.cost)(loop) / saved] if saved else []
         return max(prices)
 
@@ -106,7 +105,7 @@ def _iterations_per_segment(linearized: Linearized, loop: Equation) -> int:
     if loop.length < 4 or not handed or backward_of(linearized, loop) is None:
         return 0
     own = {v for e in body.equations for v in e.outputs}
-    made = sum(v.device_bytes for v in linearized.kept & own)
+    made = sum(v.device_bytes for v in linearized.saved & own)
     stacks = (*loop.stacked_inputs, *loop.outputs[loop.carries :])
     stacked = sum(v.device_bytes for v in stacks if not isinstance(v, Literal))
 

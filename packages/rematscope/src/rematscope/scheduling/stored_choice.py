@@ -19,13 +19,13 @@ class StoredChoice:
 
     Attributes:
       of_own: whether it is a choice for the function with its own checkpoints.
-      kept, moved: the indices of the saved values, and of those that are offloaded.
+      saved, moved: the indices of the saved values, and of those that are offloaded.
       snapshots: the snapshots, with indices of their values.
     """
 
     of_own: bool
     placement: CheckpointPlacement | None
-    kept: tuple[int, ...]
+    saved: tuple[int, ...]
     moved: tuple[int, ...]
     snapshots: tuple[tuple[int, tuple[int, ...]], ...]
     segments: tuple[Segments, ...]
@@ -34,11 +34,11 @@ class StoredChoice:
     def of(cls, candidate: Candidate, own: Linearized | None) -> "StoredChoice":
         """Return the choice of a candidate; `own` is the function with its own checkpoints."""
         place = {value: i for i, value in enumerate(primal_values(candidate.linearized))}
-        kept, moved = (
-            tuple(sorted(place[v] for v in values if v in place)) for values in (candidate.kept, candidate.moved)
+        saved, moved = (
+            tuple(sorted(place[v] for v in values if v in place)) for values in (candidate.saved, candidate.moved)
         )
         snapshots = tuple((stop.at, tuple(map(place.__getitem__, stop.live))) for stop in candidate.snapshots)
-        return cls(candidate.linearized is own, candidate.placement, kept, moved, snapshots, candidate.segments)
+        return cls(candidate.linearized is own, candidate.placement, saved, moved, snapshots, candidate.segments)
 
     def values(self, linearized: Linearized) -> tuple[frozenset[Value], tuple[Snapshot, ...], frozenset[Value]]:
         """Return the saved values, the snapshots, and the offloaded values.
@@ -47,8 +47,8 @@ class StoredChoice:
           IndexError: if the function has fewer values.
         """
         values = primal_values(linearized)
-        kept, moved = (frozenset(values[i] for i in indices) for indices in (self.kept, self.moved))
-        return kept, tuple(Snapshot(at, tuple(values[i] for i in live)) for at, live in self.snapshots), moved
+        saved, moved = (frozenset(values[i] for i in indices) for indices in (self.saved, self.moved))
+        return saved, tuple(Snapshot(at, tuple(values[i] for i in live)) for at, live in self.snapshots), moved
 
 
 @dataclasses.dataclass(frozen=True)

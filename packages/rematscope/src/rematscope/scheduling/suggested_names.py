@@ -135,17 +135,17 @@ def suggested_names(
     spots = nameable.spot_of(linearized)
     wanted = chosen.values
     reached = [v for v in wanted if v in spots]
-    held = {v: stack.nbytes for v, stack in zip(wanted, chosen.kept, strict=True)}
+    held = {v: stack.nbytes for v, stack in zip(wanted, chosen.saved, strict=True)}
     replaced = sum(held[v] for v in wanted if v not in spots)
-    kept = frozenset(reached)
+    saved = frozenset(reached)
     if replaced:
         rows = PeakProgram(linearized, reached if in_its_places else (), cost)
         rows.saveable = tuple(v for v in rows.saveable if v in spots)
         found = rows.best(saved=replaced if in_its_places else chosen.saved_bytes)
-        kept = found[0] if found else kept
-    made = schedule(linearized, kept)
+        saved = found[0] if found else saved
+    made = schedule(linearized, saved)
     out_of_reach = [v for v in made.values if v not in spots]
-    found_at = {spots[v]: (v, stack.nbytes) for v, stack in zip(made.values, made.kept, strict=True) if v in spots}
+    found_at = {spots[v]: (v, stack.nbytes) for v, stack in zip(made.values, made.saved, strict=True) if v in spots}
     names, written = _choose_names(nameable.spots, found_at)
     policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
     named = nameable.named(names)
@@ -161,7 +161,7 @@ def suggested_names(
 
 
 def _choose_names(
-    spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]
+    spots: Sequence[Spot], saved: Mapping[Spot, tuple[Value, int]]
 ) -> tuple[dict[Spot, str], tuple[Name, ...]]:
     """Return a name for each spot whose value is saved, and the code to write."""
     groups: dict[tuple[object, ...], list[Spot]] = {}
@@ -171,14 +171,14 @@ def _choose_names(
     written: list[Name] = []
     used: set[str] = set()
     for group in groups.values():
-        which = [i for i, spot in enumerate(group) if spot in kept]
+        which = [i for i, spot in enumerate(group) if spot in saved]
         if not which:
             continue
         some = len(which) < len(group)
         stem = _unused_name(group[0], used)
         names.update((group[i], f"{stem}.{i}" if some else stem) for i in which)
         text = f'f"{stem}.{{i}}"' if some else f'"{stem}"'
-        values = [kept[group[i]] for i in which]
+        values = [saved[group[i]] for i in which]
         written.append(
             Name(
                 names=tuple(dict.fromkeys(names[group[i]] for i in which)),

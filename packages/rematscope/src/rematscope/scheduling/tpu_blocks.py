@@ -49,13 +49,13 @@ class BlockProposer:
 
         If none is within the target, yield the candidate with the fewest saved values.
         """
-        for kept, worth, first in self._base_choices:
+        for saved, worth, first in self._base_choices:
             least, most = first, len(worth) + 1
-            found = self._save_values(kept.union(worth[:first]))
+            found = self._save_values(saved.union(worth[:first]))
             for _ in range(SETTINGS.halvings + 1 if found.estimated_bytes <= target_bytes else 0):
                 if (count := (least + most) // 2) == least:
                     break
-                candidate = self._save_values(kept.union(worth[:count]))
+                candidate = self._save_values(saved.union(worth[:count]))
                 if candidate.estimated_bytes <= target_bytes:
                     found, least = candidate, count
                 else:
@@ -81,26 +81,26 @@ class BlockProposer:
         sizes[total_bytes(narrow) + max(v.device_bytes for v in narrow)] = None
         solved = filter(None, (rows.best(saved=size) for size in sizes))
         found = []
-        for kept in dict.fromkeys(each.saved | small for each in solved):
-            if ends(self._linearized, kept):
-                worth, last = self._values_by_worth(kept)
+        for saved in dict.fromkeys(each.saved | small for each in solved):
+            if ends(self._linearized, saved):
+                worth, last = self._values_by_worth(saved)
                 counts = range(0, last + 1, max(1, last // SETTINGS.last_block_counts))
-                first = min(counts, key=lambda n: (self._save_values(kept.union(worth[:n])).estimated_bytes, -n))
-                found.append((kept, worth, first))
+                first = min(counts, key=lambda n: (self._save_values(saved.union(worth[:n])).estimated_bytes, -n))
+                found.append((saved, worth, first))
         return found
 
-    def _save_values(self, kept: frozenset[Value]) -> Candidate:
-        return Candidate(self._subject, self._linearized, kept, ends(self._linearized, kept))
+    def _save_values(self, saved: frozenset[Value]) -> Candidate:
+        return Candidate(self._subject, self._linearized, saved, ends(self._linearized, saved))
 
-    def _values_by_worth(self, kept: frozenset[Value]) -> tuple[list[Value], int]:
+    def _values_by_worth(self, saved: frozenset[Value]) -> tuple[list[Value], int]:
         """Return the unsaved results of matmuls, those of the last block and the most valuable first.
 
         Also return how many of them belong to the last block.
         """
         cost_of = cost_in(self._linearized, self._subject.cost)
-        block = _block_of_values(self._linearized, kept)
+        block = _block_of_values(self._linearized, saved)
         made = [e for e in self._linearized.primal.equations if e.primitive in HEAVY and len(e.outputs) == 1]
-        made = [e for e in reversed(made) if e.outputs[0] not in kept]
+        made = [e for e in reversed(made) if e.outputs[0] not in saved]
         last = max((block[e.outputs[0]] for e in made if e.outputs[0] in block), default=0)
 
         def key(equation: Equation) -> tuple[bool, float]:
@@ -111,9 +111,9 @@ class BlockProposer:
         return [e.outputs[0] for e in found], sum(not key(e)[0] for e in found)
 
 
-def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...]:
+def ends(linearized: Linearized, saved: Collection[Value]) -> tuple[Snapshot, ...]:
     """Return the snapshots at which the backward pass enters another block; none if there is only one block."""
-    block = _block_of_values(linearized, kept)
+    block = _block_of_values(linearized, saved)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]
     snapshots, last = [Snapshot(0, ())], len(reads)
     for number in range(max(block.values(), default=0), 0, -1):
@@ -124,13 +124,13 @@ def ends(linearized: Linearized, kept: Collection[Value]) -> tuple[Snapshot, ...
     return tuple(snapshots) if len(snapshots) > 1 else ()
 
 
-def _block_of_values(linearized: Linearized, kept: Collection[Value]) -> dict[Value, int]:
+def _block_of_values(linearized: Linearized, saved: Collection[Value]) -> dict[Value, int]:
     """Return the block of each value of the primal program, without values that pass through a whole block.
 
     A block ends after a heavy operation if all values that later operations read are saved. These values count as part
     of the next block, which reads them.
     """
-    kept = frozenset(kept)
+    saved = frozenset(saved)
     found: dict[Value, int] = {}
     entered: set[Value] = set()
     number, heavy = 0, False
@@ -139,7 +139,7 @@ def _block_of_values(linearized: Linearized, kept: Collection[Value]) -> dict[Va
             continue
         found.update(dict.fromkeys(equation.outputs, number))
         heavy = heavy or equation.primitive in HEAVY
-        if heavy and live and kept.issuperset(live):
+        if heavy and live and saved.issuperset(live):
             number, heavy = number + 1, False
             found = {v: i for v, i in found.items() if v not in entered or v not in live}
             found |= {v: number for v in live if v in found}

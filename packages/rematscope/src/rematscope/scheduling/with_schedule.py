@@ -93,7 +93,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
                 "on the device, or auto with host=."
             )
         linearized = linearize(passes)
-        late = schedule(linearized, linearized.kept, target=target)
+        late = schedule(linearized, linearized.saved, target=target)
         made = scheduled_function(once, late, None)
         if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in walk_equations(once.jaxpr)):
             # A checkpoint around a loop recomputes the whole loop before any of its values is used. If the policy saves

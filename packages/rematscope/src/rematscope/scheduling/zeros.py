@@ -67,8 +67,8 @@ class _Level:
         for equation in equations:
             if equation.primitive == "optimization_barrier":
                 fenced = (self._instead.get(v, v) for v in equation.inputs if not self.is_zero(v))
-                if kept := tuple(v for v in dict.fromkeys(fenced) if not isinstance(v, Literal)):
-                    found.append(dataclasses.replace(equation, inputs=kept, outputs=kept))
+                if operands := tuple(v for v in dict.fromkeys(fenced) if not isinstance(v, Literal)):
+                    found.append(dataclasses.replace(equation, inputs=operands, outputs=operands))
                 continue
             if equation.outputs and all(map(self.is_zero, equation.outputs)):
                 continue

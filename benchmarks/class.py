@@ -321,7 +321,7 @@ def parts() -> dict[str, float]:
             submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
             step("in all", grader.grade, submission, 0)
             step("two processes in the sandbox, begun and ended", two_processes)
-            evidence = step("tracing it in four cases, exported", capture.traced, names[NAME], NAME, cases)
+            evidence = step("tracing it in four cases, exported", capture.evidence_of, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
             step(
                 "tracing it as its feedback shows it",

@@ -14,7 +14,7 @@ from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import differs_from_worked, effects_with_others, explained_by_programs
 from grader.judging.judge import judge_text
-from grader.tracing.capture import traced
+from grader.tracing.capture import evidence_of
 from grader.tracing.render_programs import passes_of, side_by_side
 from grader.util import garbage
 from grader.util.jax_settings import default_settings
@@ -130,7 +130,7 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     task = registry.task(exercise)
     shapes, inputs = seeds_of(secrets.randbits(64) if seed is None else seed)
     cases = registry.cases(exercise, shapes)
-    evidence = traced(answer, exercise, cases, shapes)
+    evidence = evidence_of(answer, exercise, cases, shapes)
     if isinstance(evidence, Verdict):
         return evidence
     # The evidence passes through text, as in a class, so that both judge the same.

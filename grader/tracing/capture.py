@@ -267,7 +267,7 @@ def _residual_sources(forward, shapes) -> list[tuple[str | None, ...]]:
 
 
 @default_settings()
-def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
+def evidence_of(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
     """Run an answer, and return its evidence, or a verdict if there is no evidence.
 
     Args:

@@ -279,7 +279,7 @@ def with_few_system_calls[Result](function: Callable[..., Result], *arguments: A
 
 @functools.cache
 def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
+    return with_few_system_calls(capture.evidence_of, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
 
 
 @functools.cache

@@ -356,8 +356,8 @@ def _serve_captures(line: socket.socket) -> None:
             reply = NoEvidence(answer.to_dict())
         elif answer:
             cases = registry.cases(answer.exercise, asked.seed)
-            traced = capture.traced(answer.function, answer.exercise, cases, asked.seed)
-            reply = Captured(traced.to_json()) if isinstance(traced, Evidence) else NoEvidence(traced.to_dict())
+            evidence = capture.evidence_of(answer.function, answer.exercise, cases, asked.seed)
+            reply = Captured(evidence.to_json()) if isinstance(evidence, Evidence) else NoEvidence(evidence.to_dict())
             tried[-1] = answer, cases
         _flush_output()
         messages.send(line, reply)

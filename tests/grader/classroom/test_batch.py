@@ -65,7 +65,7 @@ def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader)
     exec(submission.content, anew)
     shapes = seeds.seed_of_shapes(SEED, "a learner")
     cases = registry.cases(slug, shapes)
-    here = capture.traced(anew[slug], slug, cases, shapes)
+    here = capture.evidence_of(anew[slug], slug, cases, shapes)
     if isinstance(here, Evidence):
         here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
     there = grader.grade(submission, SEED).verdict

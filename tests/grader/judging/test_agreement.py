@@ -10,7 +10,7 @@ from spelled_right import with_layer
 from grader.exercises import registry
 from grader.judging.answer_run import AnswerRun
 from grader.judging.comparison import agree, close
-from grader.tracing.capture import traced
+from grader.tracing.capture import evidence_of
 from solutions.two_checkpoints import two_checkpoints as right
 
 NAME = "two_checkpoints"
@@ -78,7 +78,7 @@ def test_gradients_that_almost_cancel_agree_if_rounding_alone_sets_them_apart(dt
     far = 0
     for columns, seeds in ((1, (10, 55, 64)), (3, (11, 21))):
         cases = [task.case(None, n=2 if columns == 1 else 1, a=2, b=2, c=columns, dtype=dtype, called="directly")]
-        evidence = traced(sample_answers.shipped(slug, "right")["divided_by_the_norm"], slug, cases)
+        evidence = evidence_of(sample_answers.shipped(slug, "right")["divided_by_the_norm"], slug, cases)
         for seed in seeds:
             trial = AnswerRun(evidence, cases, task, expect, seed)
             for place in range(3):
@@ -105,7 +105,7 @@ def test_a_constant_that_is_rounded_to_the_dtype_of_the_case_is_honest():
     slug = "attention_block"
     task, expect = registry.task(slug), registry.expect(slug)
     cases = [task.case(None, a=2, d=2, s=4, dtype="bfloat16", called="directly")]
-    evidence = traced(sample_answers.shipped(slug, "right")["heads_first"], slug, cases)
+    evidence = evidence_of(sample_answers.shipped(slug, "right")["heads_first"], slug, cases)
     far = 0
     for seed in range(60):
         trial = AnswerRun(evidence, cases, task, expect, seed)

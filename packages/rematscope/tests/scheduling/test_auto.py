@@ -30,7 +30,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.peak_proposer import PeakProposer
-from rematscope.scheduling.search import Search
+from rematscope.scheduling.search import ScheduleSearch
 from rematscope.tracing.checkpoints import jaxpr_of
 
 
@@ -361,7 +361,7 @@ def test_the_first_limit_of_the_0_1_program_is_corrected_by_the_previous_estimat
     """The ratio of a program's estimate to that of the 0/1 program is similar for the next limit and for other cuts."""
     limits, best = [], PeakProgram.best
     monkeypatch.setattr(PeakProgram, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
-    search = Search(GradientCall(deep, (WS, X), {}), "cpu", 1)
+    search = ScheduleSearch(GradientCall(deep, (WS, X), {}), "cpu", 1)
     predicted = trace(deep, WS, X).saved_bytes()
     shares = []
     for aim in (predicted // 2, predicted // 3):
@@ -395,8 +395,8 @@ def test_after_two_failures_a_candidate_larger_than_the_fallback_is_compiled(mon
         search.compiled.append(candidate)
         return candidate
 
-    monkeypatch.setattr(Search, "_compile_candidate", compiled)
-    search = Search(GradientCall(deep, (WS, X), {}), "cpu", 4)
+    monkeypatch.setattr(ScheduleSearch, "_compile_candidate", compiled)
+    search = ScheduleSearch(GradientCall(deep, (WS, X), {}), "cpu", 4)
     limit = search.fixed_bytes + trace(deep, WS, X).saved_bytes() * 2 // 3
     search._compile_candidates(limit)
     *above, first = search.compiled[:3]

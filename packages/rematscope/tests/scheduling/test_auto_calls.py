@@ -36,12 +36,12 @@ def plans(monkeypatch):
     """The names of the functions that were planned, one for each search."""
     names = []
 
-    class Counted(planning.Search):
+    class Counted(planning.ScheduleSearch):
         def __init__(self, f, *args):
             names.append(getattr(f, "__name__", ""))
             super().__init__(f, *args)
 
-    monkeypatch.setattr(planning, "Search", Counted)
+    monkeypatch.setattr(planning, "ScheduleSearch", Counted)
     return names
 
 

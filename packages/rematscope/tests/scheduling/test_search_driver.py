@@ -11,7 +11,7 @@ from sampling import few
 from zoo import normal
 
 from rematscope.scheduling.gradient_call import GradientCall
-from rematscope.scheduling.search import Search
+from rematscope.scheduling.search import ScheduleSearch
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.stored_choice import StoredChoice
 
@@ -39,8 +39,8 @@ def searched(monkeypatch, f, share, compiles, seed, spread=(0.85, 1.2), target="
         search.compiled.append(candidate)
         return candidate
 
-    monkeypatch.setattr(Search, "_compile_candidate", compiled)
-    search = Search(GradientCall(f, (WS, X), {}), target, compiles)
+    monkeypatch.setattr(ScheduleSearch, "_compile_candidate", compiled)
+    search = ScheduleSearch(GradientCall(f, (WS, X), {}), target, compiles)
     limit = search.fixed_bytes + int(share * search._saves_everything.estimated_bytes)
     search._compile_candidates(limit)
     return search, limit

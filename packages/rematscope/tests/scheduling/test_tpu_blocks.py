@@ -14,7 +14,7 @@ from rematscope import auto, load_schedule, trace
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.gradient_call import GradientCall
-from rematscope.scheduling.search import Search
+from rematscope.scheduling.search import ScheduleSearch
 
 TPU = "tpu v5e"
 D, TOKENS = 32, (2, 16)
@@ -45,7 +45,7 @@ X = normal(99, *TOKENS, D)
 @functools.cache
 def looked_at():
     """A search that has compiled nothing yet."""
-    return Search(GradientCall(net, (WS, X), {}), TPU, 4)
+    return ScheduleSearch(GradientCall(net, (WS, X), {}), TPU, 4)
 
 
 @functools.cache
@@ -105,7 +105,7 @@ def test_matmuls_of_the_last_block_are_saved_first_if_that_takes_no_more_memory(
 
 
 def test_for_a_cpu_no_blocks_are_proposed():
-    assert not [*Search(GradientCall(net, (WS, X), {}), "cpu", 4).blocks.propose(1e9, CandidatePool())]
+    assert not [*ScheduleSearch(GradientCall(net, (WS, X), {}), "cpu", 4).blocks.propose(1e9, CandidatePool())]
 
 
 def predicted(f, *args):
@@ -139,5 +139,5 @@ def test_of_checkpoints_with_similar_estimates_the_smallest_saves_the_fewest_byt
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
-    smallest = Search(GradientCall(net, args, {}), TPU, 4).checkpoints.smallest
+    smallest = ScheduleSearch(GradientCall(net, args, {}), TPU, 4).checkpoints.smallest
     assert smallest.schedule.saved_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

@@ -98,24 +98,24 @@ def candidates(call: CostedCall) -> tuple[PolicyCandidate, ...]:
         policy = getattr(jax.checkpoint_policies, label)
         saved = saved_by(alone.trace, policy)
         if saved is None:
-            found += traced(call, label, policy)
+            found += candidates_with(call, label, policy)
         elif saved and saved not in seen:
             seen.add(saved)
             graph = graph_of(alone.trace, call.cost, saved, alone.barred)
             if jax_compat.remat3() and not is_predicted(graph, call, names=(), policy=policy):
-                found += traced(call, label, policy)
+                found += candidates_with(call, label, policy)
             else:
                 found.append(PolicyCandidate(label, graph, policy))
     save_all = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # If its checkpoints save nothing, this candidate would equal the choice of no names.
         nothing_saved = alone.evaluate(())
-        written = traced(call, AS_IT_IS, save_all)
+        written = candidates_with(call, AS_IT_IS, save_all)
         found += [each for each in written if not nothing_saved[1] or each.graph.evaluate(()) != nothing_saved]
     elif _has_policies(alone):
         only = alone.policies[0] if len(alone.policies) == 1 else None
-        found += traced(call, AS_IT_IS, only)
-    found += traced(call, EVERYTHING, save_all)
+        found += candidates_with(call, AS_IT_IS, only)
+    found += candidates_with(call, EVERYTHING, save_all)
     return tuple(found)
 
 
@@ -128,7 +128,7 @@ def as_written(call: CostedCall, found: Sequence[PolicyCandidate]) -> PolicyCand
     return PolicyCandidate(AS_IT_IS, graph_of(passes, call.cost), trace=passes)
 
 
-def traced(call: CostedCall, label: str, policy: Policy | None) -> Iterator[PolicyCandidate]:
+def candidates_with(call: CostedCall, label: str, policy: Policy | None) -> Iterator[PolicyCandidate]:
     """Yield the candidate of a policy without a choice of names, from JAX's trace; none if JAX cannot trace it."""
     f = call.f
     planned = f if label == AS_IT_IS else with_policy(f, policy)

@@ -14,7 +14,15 @@ from rematscope.ir.cost import operations
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import Checkpoint, Subject, has_own_computations, on, saved_bytes, source_of, where
+from rematscope.linting.linted_function import (
+    Checkpoint,
+    LintedFunction,
+    has_own_computations,
+    on,
+    saved_bytes,
+    source_of,
+    where,
+)
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.xla_estimate import estimate_compiled_bytes
@@ -25,17 +33,17 @@ from rematscope.tracing.trace import Trace, programs_of
 _NOTABLE = 1.05  # the smallest ratio of predicted peaks that is reported
 
 
-def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[LintFinding]:
+def checkpoint_findings(linted: LintedFunction, graph: RecomputeGraph) -> Iterator[LintFinding]:
     """Yield the findings about checkpoints and their policies, once for repeated layers.
 
     Args:
       graph: its recompute graph, in which values may have names in addition to the function's own.
     """
     groups: dict[tuple[Source | None, ...], list[Checkpoint]] = {}
-    for checkpoint in subject.checkpoints:
+    for checkpoint in linted.checkpoints:
         groups.setdefault(checkpoint.lines, []).append(checkpoint)
     mistaken: set[tuple[Source | None, ...]] = set()
-    for finding, checkpoints in _unknown_names(subject, graph):
+    for finding, checkpoints in _unknown_names(linted, graph):
         mistaken.update(checkpoint.lines for checkpoint in checkpoints)
         yield finding
     for lines, group in groups.items():
@@ -47,25 +55,25 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
             )
             yield LintFinding(LintKind.IGNORED_NAMES, text, first.source)
         elif first.outer is None and lines not in mistaken:
-            yield from _saving_nothing(subject, graph, group)
+            yield from _saving_nothing(linted, graph, group)
         if exposed := [c for c in group if not jax_compat.prevents_cse(c.eqn)]:
-            yield from _unprotected_findings(subject, exposed)
+            yield from _unprotected_findings(linted, exposed)
         if first.outer is not None:
-            yield from _nested_findings(subject, group, first.outer)
-    if subject.checkpoints:
-        yield from whole_nets(subject.trace, graph.trace, lambda: subject.without(subject.checkpoints))
+            yield from _nested_findings(linted, group, first.outer)
+    if linted.checkpoints:
+        yield from whole_nets(linted.trace, graph.trace, lambda: linted.without(linted.checkpoints))
 
 
-def _unprotected_findings(subject: Subject, group: list[Checkpoint]) -> Iterator[LintFinding]:
+def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> Iterator[LintFinding]:
     """Yield findings about repeated checkpoints with `prevent_cse=False`."""
     outer = group[0].outer
-    if subject.remat3 and outer is not None:
+    if linted.remat3 and outer is not None:
         return  # jax_remat3 puts a barrier around its recompute
     if merged := [c for c in group if c.with_its_forward_pass]:
         if outer is None:
             is_undone = any(_has_matmuls(c) or not _has_loops(c) for c in merged)
         else:
-            recompute = operations(subject.trace.cost) - operations(subject.without(merged).cost)
+            recompute = operations(linted.trace.cost) - operations(linted.without(merged).cost)
             is_undone = recompute > 0 and any(map(_has_matmuls, merged))
         if is_undone:
             original = "the forward pass" if outer is None else "the recompute of the outer checkpoint"
@@ -76,9 +84,9 @@ def _unprotected_findings(subject: Subject, group: list[Checkpoint]) -> Iterator
             )
             yield LintFinding(LintKind.UNDONE, text, merged[0].source)
             return
-    if crowded := [c for c in group if not c.with_its_forward_pass and _shares_body(subject, c)]:
-        now, then = (estimate_compiled_bytes(t) for t in (subject.trace, subject.with_barriers(crowded)))
-        if now > then * _NOTABLE and _matmul_count(subject.trace) > _matmul_count(subject.without(crowded)):
+    if crowded := [c for c in group if not c.with_its_forward_pass and _shares_body(linted, c)]:
+        now, then = (estimate_compiled_bytes(t) for t in (linted.trace, linted.with_barriers(crowded)))
+        if now > then * _NOTABLE and _matmul_count(linted.trace) > _matmul_count(linted.without(crowded)):
             text = (
                 f"The checkpoint {on(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
                 "branch, runs it and other checkpoints. XLA for a CPU recomputes all of them before their backward "
@@ -103,12 +111,12 @@ def _has_loops(checkpoint: Checkpoint) -> bool:
     return any(map(has_own_computations, checkpoint.equations()))
 
 
-def _shares_body(subject: Subject, checkpoint: Checkpoint) -> bool:
+def _shares_body(linted: LintedFunction, checkpoint: Checkpoint) -> bool:
     """Return whether an iteration of the loop, or the branch, around a checkpoint contains several checkpoints."""
     body = checkpoint.body
     assert body is not None, "its recompute is not in the computation of the forward pass"
     unroll = max((eqn.params.get("unroll", 1) for eqn in checkpoint.around if eqn.primitive.name == "scan"), default=1)
-    return unroll > 1 or sum(other.body is body for other in subject.checkpoints) > 1
+    return unroll > 1 or sum(other.body is body for other in linted.checkpoints) > 1
 
 
 def _place_text(checkpoint: Checkpoint) -> str:
@@ -123,12 +131,12 @@ def _place_text(checkpoint: Checkpoint) -> str:
     return f"inside a scan with {length} iterations and unroll={unroll}, so the compiled program has no loop"
 
 
-def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
+def _unknown_names(linted: LintedFunction, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
     """Yield findings about names in policies that no value has, with the checkpoints whose policy finds no name."""
-    named = {jax_compat.checkpoint_name(eqn) for eqn, _ in jax_compat.walk_equations(subject.jaxpr)} - {None}
+    named = {jax_compat.checkpoint_name(eqn) for eqn, _ in jax_compat.walk_equations(linted.jaxpr)} - {None}
     in_rules = {node.name for node in graph.nodes} - named
     by_names: dict[frozenset[str], list[Checkpoint]] = {}
-    for checkpoint in subject.checkpoints:
+    for checkpoint in linted.checkpoints:
         if wanted := frozenset(jax_compat.names_in_policy(checkpoint.policy)):
             by_names.setdefault(wanted, []).append(checkpoint)
     for wanted, group in by_names.items():
@@ -159,18 +167,18 @@ def _nearest_name(name: object, names: Collection[str]) -> str | None:
     return lower[found[0]] if found else None
 
 
-def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpoint]) -> Iterator[LintFinding]:
+def _saving_nothing(linted: LintedFunction, graph: RecomputeGraph, group: list[Checkpoint]) -> Iterator[LintFinding]:
     first = group[0]
     if (policy := first.policy) is None or policy is jax.checkpoint_policies.nothing_saveable:
         return
-    kept = saved_bytes(subject.trace)
+    kept = saved_bytes(linted.trace)
     if kept != saved_bytes(graph.trace):
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_compat.replace_policy(eqn, nothing) if id(old) in here else eqn]
 
-        if kept != saved_bytes(subject.trace_of(subject.changed(change))):
+        if kept != saved_bytes(linted.trace_of(linted.changed(change))):
             return
     named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
@@ -214,11 +222,11 @@ def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
     return answer if isinstance(answer, bool) else answer is not Recompute
 
 
-def _nested_findings(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> Iterator[LintFinding]:
+def _nested_findings(linted: LintedFunction, group: list[Checkpoint], around: Checkpoint) -> Iterator[LintFinding]:
     first = group[0]
     line, outer = on(first.source), on(around.source)
     outer = f"another one {outer}" if line == outer else f"the one {outer}"
-    now, without = subject.trace, subject.without(group)
+    now, without = linted.trace, linted.without(group)
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]
     more = operations(now.cost) - operations(without.cost)
     if peaks[1] <= peaks[0] and more >= 0:
@@ -234,7 +242,7 @@ def _nested_findings(subject: Subject, group: list[Checkpoint], around: Checkpoi
     elif first.policy not in (None, jax.checkpoint_policies.nothing_saveable):
         kept = now.device_bytes_by_kind().get("computed", 0)
         outer_lines = [first.lines[i:] for i in range(1, len(first.lines))]
-        alone = subject.without([c for c in subject.checkpoints if c.lines in outer_lines])
+        alone = linted.without([c for c in linted.checkpoints if c.lines in outer_lines])
         wanted = alone.device_bytes_by_kind().get("computed", 0)
         if wanted > kept:
             text = (

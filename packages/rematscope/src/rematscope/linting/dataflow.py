@@ -7,7 +7,7 @@ from rematscope.choices.recompute_graph import Node
 from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.linting.subject import source_of, where
+from rematscope.linting.linted_function import source_of, where
 
 # Operations whose derivative uses their own result.
 OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())

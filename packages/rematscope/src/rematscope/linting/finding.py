@@ -4,7 +4,7 @@ import dataclasses
 from enum import StrEnum
 
 from rematscope.ir.source import Source
-from rematscope.linting.subject import where
+from rematscope.linting.linted_function import where
 
 
 class LintKind(StrEnum):

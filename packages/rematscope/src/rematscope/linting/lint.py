@@ -9,10 +9,10 @@ from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings, policy_allows
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
+from rematscope.linting.linted_function import LintedFunction, on
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.remat3_rules import remat3_findings
-from rematscope.linting.subject import Subject, on
 from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text, counted
@@ -140,36 +140,36 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     __tracebackhide__ = True
     remat3 = jax_compat.remat3()
     with jax_compat.default_remat(), progress_message("checking names and checkpoints"), gc_paused():
-        subject = Subject(f, args, kwargs, remat3)
-        names = names_of(subject)
+        linted = LintedFunction(f, args, kwargs, remat3)
+        names = names_of(linted)
         findings = [
-            *_stateful_findings(subject.trace),
-            *checkpoint_findings(subject, names.graph),
+            *_stateful_findings(linted.trace),
+            *checkpoint_findings(linted, names.graph),
             *name_findings(names),
         ]
         if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
             findings = [found for found in findings if found.kind is not LintKind.FREE]
     if remat3:
         predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
-        findings += remat3_findings(subject, predicted, subject.trace, passes)
+        findings += remat3_findings(linted, predicted, linted.trace, passes)
         remat3 = passes.remat3
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))
     return Lint(
-        subject.function,
+        linted.function,
         findings,
         names.places,
         names.graph.uncounted_text,
         names.out_of_reach,
         remat3,
-        _unsaved_note(subject),
+        _unsaved_note(linted),
     )
 
 
-def _unsaved_note(subject: Subject) -> str:
+def _unsaved_note(linted: LintedFunction) -> str:
     """Return that no policy saves any of the names, or "" if one does or there are no names."""
-    named = {name for eqn, _ in jax_compat.walk_equations(subject.jaxpr) if (name := jax_compat.checkpoint_name(eqn))}
-    for checkpoint in subject.checkpoints:
+    named = {name for eqn, _ in jax_compat.walk_equations(linted.jaxpr) if (name := jax_compat.checkpoint_name(eqn))}
+    for checkpoint in linted.checkpoints:
         policy = checkpoint.policy
         if policy and any(jax_compat.checkpoint_name(e) and policy_allows(policy, e) for e in checkpoint.equations()):
             return ""

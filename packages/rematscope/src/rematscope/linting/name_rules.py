@@ -10,15 +10,15 @@ from rematscope.ir.program import Equation
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
+from rematscope.linting.linted_function import source_of, switch_text, where
 from rematscope.linting.names import NameAt, Names, name_at
-from rematscope.linting.subject import source_of, switch_text, where
 from rematscope.render.units import amount_text, bytes_text, first_of
 
 
 def name_findings(names: Names) -> Iterator[LintFinding]:
     """Yield a finding for each name that does not help, in program order."""
     sources: dict[NameAt, Source | None] = {}
-    for eqn, around in jax_compat.walk_equations(names.subject.jaxpr):
+    for eqn, around in jax_compat.walk_equations(names.linted.jaxpr):
         if (name := jax_compat.checkpoint_name(eqn)) is not None:
             source = source_of(eqn, around)
             sources.setdefault(name_at(name, source), source)
@@ -40,12 +40,12 @@ def _find_fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
         )
     calls = equations[0].calls
     if any(map(jax_compat.is_custom_rule, calls)):
-        switch = switch_text() if names.subject.remat3 else ""
+        switch = switch_text() if names.linted.remat3 else ""
         return LintKind.CUSTOM_RULE, (
             "is inside a function with its own derivative rule, and the backward pass uses only that rule. Put "
             f"the name into the rule's forward function{switch}, or put it outside of the function."
         )
-    if names.subject.checkpoints and not any(map(jax_compat.is_checkpoint, calls)):
+    if names.linted.checkpoints and not any(map(jax_compat.is_checkpoint, calls)):
         return LintKind.OUTSIDE, ("is not inside a checkpoint, so no policy ever sees it. Put a checkpoint around it.")
     if at.name in names.graph.barred and at not in names.nodes:
         return LintKind.BARRED, f"{names.graph.barred[at.name]}. Name a value outside."
@@ -92,7 +92,7 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
             "its derivative rule, which no name outside of the rule reaches"
         )
         instead = f"Save both with a policy of your own that returns True for the primitive {last.primitive!r}."
-        if names.subject.remat3:
+        if names.linted.remat3:
             instead = f"To save both, {SAVED_BY_A_RULE}"
         return LintKind.TOO_LATE, f"{saving}: {why}. {instead}"
     why = f"{made} is recomputed anyway, because the derivative on {_costliest_reader(names, most.ends)} needs it"

@@ -15,8 +15,8 @@ from rematscope.ir.program import Equation
 from rematscope.ir.source import Source, common_path
 from rematscope.linting.dataflow import Values, upstream
 from rematscope.linting.finding import NameSuggestion
+from rematscope.linting.linted_function import LintedFunction
 from rematscope.linting.places import Candidate, find_candidates
-from rematscope.linting.subject import Subject
 from rematscope.tracing.checkpoints import nothing, with_policy
 
 # A name that avoids less than this share of the cost of computing its value is in the wrong place, and no such place is
@@ -71,7 +71,7 @@ class Names:
       nodes: the nodes of the backward pass that recompute them.
     """
 
-    subject: Subject
+    linted: LintedFunction
     values: Values
     graph: RecomputeGraph
     needed: Collection[Node]
@@ -155,16 +155,16 @@ def _saving(nodes: Sequence[Node], needed: Collection[Node], is_saved: Callable[
     return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 
 
-def names_of(subject: Subject) -> Names:
+def names_of(linted: LintedFunction) -> Names:
     """Return the names of a function, from a trace with a name on every value that may be worth naming."""
-    values = Values(Inliner().whole(subject.jaxpr))
+    values = Values(Inliner().whole(linted.jaxpr))
     candidates = find_candidates(values)
     name_of = {id(eqn): name for name, candidate in candidates.items() for eqn in candidate.eqns}
 
     def change(eqn: JaxprEqn, old: JaxprEqn) -> Sequence[JaxprEqn]:
         return jax_compat.with_name(eqn, name_of[id(old)]) if id(old) in name_of else [eqn]
 
-    graph = graph_of(subject.trace_of(with_policy(subject.changed(change), nothing)))
+    graph = graph_of(linted.trace_of(with_policy(linted.changed(change), nothing)))
     given = frozenset(graph.names) - candidates.keys()
     reached = graph.walk(frozenset())
     nodes: dict[NameAt, list[Node]] = {}
@@ -175,7 +175,7 @@ def names_of(subject: Subject) -> Names:
     for equation in values.equations:
         if equation.primitive == "name":
             equations.setdefault(name_at(equation.params["name"], equation.source), []).append(equation)
-    return Names(subject, values, graph, graph.walk(given), candidates, equations, nodes)
+    return Names(linted, values, graph, graph.walk(given), candidates, equations, nodes)
 
 
 def _name_at(node: Node) -> NameAt:

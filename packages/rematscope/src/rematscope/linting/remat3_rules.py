@@ -16,10 +16,10 @@ from rematscope.ir.attention_costs import FORWARD_KERNELS
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import policy_allows
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import (
+from rematscope.linting.linted_function import (
     RULE_SWITCH,
     Checkpoint,
-    Subject,
+    LintedFunction,
     on,
     saved_bytes,
     switch_text,
@@ -33,7 +33,7 @@ _OPENED = frozenset({"scan", "while", "cond", "shard_map"})  # a policy is asked
 
 
 def remat3_findings(
-    subject: Subject, predicted: RecomputeGraph, by_default: Trace, now: Trace
+    linted: LintedFunction, predicted: RecomputeGraph, by_default: Trace, now: Trace
 ) -> Iterator[LintFinding]:
     """Yield findings about names and policies whose effect `jax_remat3` removes.
 
@@ -43,10 +43,10 @@ def remat3_findings(
     """
     for name, reason in predicted.barred.items():
         if reason == SAVED_DIFFERENTLY:
-            yield _name_finding(subject, predicted, name)
+            yield _name_finding(linted, predicted, name)
     if effect := _lost_effect(by_default, now):
         groups: dict[tuple[Source | None, ...], Checkpoint] = {}
-        for checkpoint in subject.checkpoints:
+        for checkpoint in linted.checkpoints:
             groups.setdefault(checkpoint.lines, checkpoint)
         for checkpoint in groups.values():
             if ignored := _not_asked(checkpoint):
@@ -62,12 +62,12 @@ def _lost_effect(by_default: Trace, now: Trace) -> str:
     return f"recomputes {amount_text(cost_now)} operations instead of {amount_text(cost)}" * (cost_now > cost)
 
 
-def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> LintFinding:
+def _name_finding(linted: LintedFunction, predicted: RecomputeGraph, name: str) -> LintFinding:
     named = [node.equation for node in predicted.nodes if node.equation and node.equation.primitive == "name"]
     source = next((equation.source for equation in named if equation.params["name"] == name), None)
     outside = {
         jax_compat.checkpoint_name(eqn)
-        for eqn, around in jax_compat.walk_equations(subject.jaxpr)
+        for eqn, around in jax_compat.walk_equations(linted.jaxpr)
         if not any(map(jax_compat.is_custom_rule, around))
     }
     if name in outside:
@@ -76,7 +76,7 @@ def _name_finding(subject: Subject, predicted: RecomputeGraph, name: str) -> Lin
             "rematerialization, such as once per iteration of a loop in which it does not change. Compute the value "
             "outside of the loop, and name it there."
         )
-    elif any(eqn.primitive.name == "custom_vjp_call" for eqn, _ in jax_compat.walk_equations(subject.jaxpr)):
+    elif any(eqn.primitive.name == "custom_vjp_call" for eqn, _ in jax_compat.walk_equations(linted.jaxpr)):
         text = (
             f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
             "does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, or "

@@ -15,7 +15,7 @@ from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.subject import on, where
+from rematscope.linting.linted_function import on, where
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import bytes_text
 from rematscope.tracing.trace import Trace

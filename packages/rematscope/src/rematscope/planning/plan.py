@@ -15,9 +15,9 @@ from rematscope.choices.candidates import (
     PolicyCandidate,
     as_written,
     candidates,
+    candidates_with,
     digest_of,
     is_left_out,
-    traced,
 )
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
@@ -158,7 +158,7 @@ def best_plan(call: CostedCall, found: Sequence[PolicyCandidate], limit: int) ->
         # The prediction for names combined with the policy was wrong: compare the policy as traced, without names.
         others = [candidate for candidate in found if candidate is not chosen]
         if chosen.trace is None:
-            others += traced(call, chosen.label, chosen.policy)
+            others += candidates_with(call, chosen.label, chosen.policy)
         return best_plan(call, others, limit)
     return made
 

@@ -21,7 +21,7 @@ from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
 from rematscope.scheduling.planned import Planned
 from rematscope.scheduling.result import Auto, reduced
-from rematscope.scheduling.search import Search, SearchOptions
+from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
 from rematscope.tracing.checkpoints import CalledOnce, replace_calls
@@ -250,7 +250,7 @@ def _closed_over_text(loss: Callable[..., Any], value: Any, step: str) -> str:
     )
 
 
-def _progress_note(search: Search, limit: int) -> str:
+def _progress_note(search: ScheduleSearch, limit: int) -> str:
     """Return a sentence about the candidates compiled when a search was interrupted, and about how to use the best
     one.
     """

@@ -27,7 +27,7 @@ from rematscope.xla.measure import Measurement
 
 
 @dataclasses.dataclass(eq=False)
-class Subject:
+class SearchProblem:
     """The function that a search is about, with its target and cost.
 
     Attributes:
@@ -64,7 +64,7 @@ class Candidate:
     """A choice of saved values, or of plain checkpoints, that the search compiled or may compile.
 
     Attributes:
-      subject: the function and its target.
+      problem: the function and its target.
       linearized: the primal and the backward program that the choice is about.
       saved: the values of the primal program that are saved.
       snapshots: the points at which the backward pass drops recomputed values.
@@ -76,7 +76,7 @@ class Candidate:
       measurement: the compiled program; None if it was not compiled.
     """
 
-    subject: Subject
+    problem: SearchProblem
     linearized: Linearized
     saved: frozenset[Value]
     snapshots: tuple[Snapshot, ...] = ()
@@ -89,17 +89,17 @@ class Candidate:
     @cached_property
     def schedule(self) -> Schedule:
         """The two programs of the candidate."""
-        return schedule(self.linearized, self.saved, self.snapshots, self.moved, self.subject.target)
+        return schedule(self.linearized, self.saved, self.snapshots, self.moved, self.problem.target)
 
     @cached_property
     def function(self) -> Planned:
         """The function with the gradient of this candidate."""
-        subject = self.subject
+        problem = self.problem
         if self.placement is not None:
-            run = checkpointed(subject.once, self.placement)
+            run = checkpointed(problem.once, self.placement)
         else:
-            run = scheduled_function(subject.once, self.schedule, subject.grad_mask)
-        return Planned(subject.once, subject.signature, run, subject.grad_mask)
+            run = scheduled_function(problem.once, self.schedule, problem.grad_mask)
+        return Planned(problem.once, problem.signature, run, problem.grad_mask)
 
     @property
     def _both_programs(self) -> Schedule | Trace:
@@ -110,7 +110,7 @@ class Candidate:
     def estimated_bytes(self) -> int:
         programs = self._both_programs
         returned = [*self.linearized.primal.outputs, *programs.backward.outputs]
-        return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
+        return estimate_temporary_bytes([programs.forward, programs.backward], returned, self.problem.target)
 
     @cached_property
     def recompute_cost(self) -> float:
@@ -118,11 +118,11 @@ class Candidate:
 
         With another cost function, it is the cost of the operations that the backward pass recomputes.
         """
-        in_work = self.subject.cost == work
+        in_work = self.problem.cost == work
         if not in_work:
-            waited = self.subject.moves.waited(self.schedule.host_bytes) if self.subject.moves else 0
-            return recompute_cost_of(self.linearized, self.schedule, self.subject.cost) + waited
-        return max(0, self.subject.work(self._both_programs) - self.subject.least)
+            waited = self.problem.moves.waited(self.schedule.host_bytes) if self.problem.moves else 0
+            return recompute_cost_of(self.linearized, self.schedule, self.problem.cost) + waited
+        return max(0, self.problem.work(self._both_programs) - self.problem.least)
 
     def trimmed(self, most: float) -> "Candidate":
         """Return the candidate without the smallest values that it saves.

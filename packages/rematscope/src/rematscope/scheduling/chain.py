@@ -12,7 +12,7 @@ from functools import cached_property
 
 from rematscope.ir.program import Equation, Value, reading, total_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
-from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY, Fusion
@@ -149,14 +149,14 @@ _DOUBLINGS = 5  # of the memory of one segment, within which the smallest revers
 class ChainProposer:
     """Candidates for a function whose narrow places divide it into a chain of segments."""
 
-    def __init__(self, subject: Subject, linearized: Linearized):
-        self._subject, self._linearized = subject, linearized
+    def __init__(self, problem: SearchProblem, linearized: Linearized):
+        self._problem, self._linearized = problem, linearized
         self._table: RevolveTable | None = None  # for a memory near the latest target
 
     @cached_property
     def chain(self) -> Chain:
         """The function as a chain of segments."""
-        return Chain(self._linearized, cost_in(self._linearized, self._subject.cost))
+        return Chain(self._linearized, cost_in(self._linearized, self._problem.cost))
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
         """Yield reversals of the chain, the last of which have estimates near the target."""
@@ -176,7 +176,7 @@ class ChainProposer:
                 return
             tried.add(reversal)
             saved, snapshots = self.chain.choice(reversal)
-            candidate = Candidate(self._subject, self._linearized, saved, snapshots)
+            candidate = Candidate(self._problem, self._linearized, saved, snapshots)
             yield candidate
             slots += math.floor((target_bytes - candidate.estimated_bytes) / table.slot)
             slots = min(max(slots, 0), table.slots)

@@ -15,7 +15,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.linting.subject import source_of
+from rematscope.linting.linted_function import source_of
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened

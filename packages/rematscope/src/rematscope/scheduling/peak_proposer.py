@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.settings import SETTINGS
 
@@ -14,11 +14,11 @@ class PeakProposer:
     The 0/1 program predicts another peak than the estimate does, so it is solved for several limits for each target.
     """
 
-    def __init__(self, subject: Subject, programs: Sequence[PeakProgram]):
+    def __init__(self, problem: SearchProblem, programs: Sequence[PeakProgram]):
         """Args:
         programs: its 0/1 programs, one for each set of values that is saved in any case.
         """
-        self._subject, self._programs = subject, programs
+        self._problem, self._programs = problem, programs
         self._solved: dict[PeakProgram, list[tuple[float, int]]] = {}  # limits, and the estimates of their solutions
 
     def propose(self, target_bytes: float, pool: CandidatePool) -> Iterator[Candidate]:
@@ -66,7 +66,7 @@ class PeakProposer:
         return attempt >= SETTINGS.solves_per_target and any(other <= target for _, other in solved)
 
     def _make_candidate(self, program: PeakProgram, solution: PeakSolution) -> Candidate:
-        return Candidate(self._subject, program.linearized, solution.saved, moved=solution.moved, bound=solution.bound)
+        return Candidate(self._problem, program.linearized, solution.saved, moved=solution.moved, bound=solution.bound)
 
 
 def next_limit(solved: Sequence[tuple[float, int]], target: float) -> float:

@@ -27,7 +27,7 @@ from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant
-from rematscope.scheduling.search import Search, SearchOptions
+from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
 from rematscope.seconds.devices import Device, is_tpu
@@ -74,7 +74,7 @@ class Auto(Constant, Pictured):
     size = Timeline.size
 
     def __init__(
-        self, search: Search, chosen: Candidate, options: SearchOptions, bound: float, argnums: ArgNums = None
+        self, search: ScheduleSearch, chosen: Candidate, options: SearchOptions, bound: float, argnums: ArgNums = None
     ):
         self._own, self._structure, self._options = search.own, search.key[:2], options
         self._linearized = search.linearized
@@ -117,7 +117,7 @@ class Auto(Constant, Pictured):
         ):
             return save_everything_names(self._call)
         if chosen.placement is not None:
-            whole = chosen.subject.once.without_checkpoints.jaxpr
+            whole = chosen.problem.once.without_checkpoints.jaxpr
             raise PlanError(
                 f"the plan for {function} consists of plain checkpoints, which names cannot express: "
                 f"{in_words(whole, chosen.placement)}. Write these checkpoints, or use .function."
@@ -226,7 +226,7 @@ class Auto(Constant, Pictured):
             "moved": choice.moved,
             "stops": choice.snapshots,
             "segments": choice.segments,
-            "target": self._chosen.subject.target,
+            "target": self._chosen.problem.target,
             "argnums": self._argnums,
         }
         write_whole(path, json.dumps(said))
@@ -235,7 +235,7 @@ class Auto(Constant, Pictured):
     def certificate(self) -> str:
         """A description of what is proven about the plan, what was compiled, and what is assumed."""
         measured = self.measurement
-        if self._chosen.snapshots and not is_tpu(self._chosen.subject.target):
+        if self._chosen.snapshots and not is_tpu(self._chosen.problem.target):
             proven = (
                 "A dynamic program over the narrow points of this chain chose the order: no other order "
                 "recomputes less with as many bytes of these values, rounded up. The memory between them is an "

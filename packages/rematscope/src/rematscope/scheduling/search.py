@@ -29,7 +29,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.cost import operations
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.candidate import Candidate, CandidatePool, Proposer, Subject
+from rematscope.scheduling.candidate import Candidate, CandidatePool, Proposer, SearchProblem
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
@@ -63,11 +63,11 @@ class SearchOptions(NamedTuple):
     cost: CostFunction
     host: HostOffload | None
 
-    def search(self, call: GradientCall) -> "Search":
-        return Search(call, self.target, self.compiles, self.cost, self.host)
+    def search(self, call: GradientCall) -> "ScheduleSearch":
+        return ScheduleSearch(call, self.target, self.compiles, self.cost, self.host)
 
 
-class Search:
+class ScheduleSearch:
     """A search for a plan of one function.
 
     Attributes:
@@ -101,10 +101,10 @@ class Search:
         self.own = self._trace_linearized(once) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         least = operations(self.linearized.trace.cost)
-        self.subject = Subject(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
+        self.problem = SearchProblem(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
         self.cuts = [*itertools.islice(saved_at_cuts(self.linearized), SETTINGS.cuts)]
-        self.blocks = BlockProposer(self.subject, self.linearized, self.cuts)
+        self.blocks = BlockProposer(self.problem, self.linearized, self.cuts)
         self.checkpoints = CheckpointProposer(
             once.without_checkpoints.jaxpr, has_own=has_own, closed=self.linearized.closed, target=target,
             make=self._with_checkpoints,
@@ -117,9 +117,9 @@ class Search:
         # With offloading, saving other values and moving them to the host may be better, so nothing is fixed.
         cuts = self.cuts[: SETTINGS.solved_cuts] if self.moves is None else []
         programs = [self._peak_program(saved) for saved in cuts or [frozenset()]]
-        self.peaks = PeakProposer(self.subject, programs)
-        self.chains = ChainProposer(self.subject, self.linearized)
-        self.segments = SegmentProposer(self.subject, programs[0])
+        self.peaks = PeakProposer(self.problem, programs)
+        self.chains = ChainProposer(self.problem, self.linearized)
+        self.segments = SegmentProposer(self.problem, programs[0])
 
     @property
     def name(self) -> str:
@@ -179,7 +179,7 @@ class Search:
                 f"saved={bytes_text(limit)} is too small: the smallest choice for {self.name} saves "
                 f"{program.least_saved:,} bytes, such as the carry of each iteration of a loop. Allow that much."
             )
-        candidate = Candidate(self.subject, self.linearized, solution.saved, moved=solution.moved)
+        candidate = Candidate(self.problem, self.linearized, solution.saved, moved=solution.moved)
         return self._compile_candidate(candidate), solution.bound
 
     def recall(self, choice: StoredChoice, made: Compiled) -> None:
@@ -225,8 +225,8 @@ class Search:
             return None
         for dropped in (max(4 * excess, small), excess):
             trimmed = closest.trimmed(dropped)
-            before, after = (self.subject.work(one.schedule) for one in (closest, trimmed))
-            is_cheap = after < before + SETTINGS.trim_cost * self.subject.least
+            before, after = (self.problem.work(one.schedule) for one in (closest, trimmed))
+            is_cheap = after < before + SETTINGS.trim_cost * self.problem.least
             is_better = is_cheap and trimmed.recompute_cost < self._best_cost(limit)
             # Recomputing the dropped values may take more memory than saving them.
             if is_better and self._is_new(trimmed) and trimmed.estimated_bytes <= closest.estimated_bytes:
@@ -437,16 +437,16 @@ class Search:
         """The candidate that saves the same residuals as JAX without checkpoints."""
         if self.linearized.closed:
             return self._with_checkpoints(CheckpointPlacement())
-        return Candidate(self.subject, self.linearized, self.linearized.saved)
+        return Candidate(self.problem, self.linearized, self.linearized.saved)
 
     @cached_property
     def _fixed_candidates(self) -> list[Candidate]:
         """Schedules for any target: those of JAX's policies, of narrow places, and of the author's checkpoints."""
         policies = (getattr(jax.checkpoint_policies, name) for name in POLICIES)
-        made = [Candidate(self.subject, self.linearized, self.linearized.saved_by(policy)) for policy in policies]
-        made += [Candidate(self.subject, self.linearized, saved) for saved in self.cuts]
+        made = [Candidate(self.problem, self.linearized, self.linearized.saved_by(policy)) for policy in policies]
+        made += [Candidate(self.problem, self.linearized, saved) for saved in self.cuts]
         if self.own is not None:
-            made.append(Candidate(self.subject, self.own, self.own.saved))
+            made.append(Candidate(self.problem, self.own, self.own.saved))
         return made
 
     # Making and compiling candidates
@@ -454,8 +454,8 @@ class Search:
     def _with_checkpoints(self, placement: CheckpointPlacement) -> Candidate:
         if placement not in self._by_placement:
             same = {CheckpointPlacement(): self.linearized, CheckpointPlacement(own=True): self.own}.get(placement)
-            linearized = same or self._trace_linearized(checkpointed(self.subject.once, placement))
-            self._by_placement[placement] = Candidate(self.subject, linearized, linearized.saved, placement=placement)
+            linearized = same or self._trace_linearized(checkpointed(self.problem.once, placement))
+            self._by_placement[placement] = Candidate(self.problem, linearized, linearized.saved, placement=placement)
         return self._by_placement[placement]
 
     def _trace_linearized(self, f: Callable[..., Any]) -> Linearized:
@@ -475,7 +475,7 @@ class Search:
             linearized = self.segments.linearized(choice.segments) if choice.segments else linearized
             saved, snapshots, moved = choice.values(linearized)
             candidate = Candidate(
-                self.subject, linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
+                self.problem, linearized, saved, snapshots=snapshots, moved=moved, segments=choice.segments
             )
         candidate.measurement = measurement
         self.compiled.append(candidate)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from rematscope.choices.build import work
 from rematscope.ir.program import Equation, Literal
-from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.divided import Segments, backward_of, divided, loops_of
 from rematscope.scheduling.linearize import Linearized
@@ -22,8 +22,8 @@ from rematscope.scheduling.settings import SETTINGS
 class SegmentProposer:
     """Candidates that divide the loops of a function into segments."""
 
-    def __init__(self, subject: Subject, rows: PeakProgram):
-        self._subject, self._rows = subject, rows
+    def __init__(self, problem: SearchProblem, rows: PeakProgram):
+        self._problem, self._rows = problem, rows
         self._made: dict[tuple[Segments, ...], Candidate] = {}
         self._linearized: dict[tuple[Segments, ...], Linearized] = {}
 
@@ -63,12 +63,12 @@ class SegmentProposer:
             linearized = self.linearized(asked)
             found = PeakProgram(linearized, cost=self._rows.cost).best(price=self._price_per_byte)
             saved = found.saved if found else linearized.saved
-            self._made[asked] = Candidate(self._subject, linearized, saved, segments=asked)
+            self._made[asked] = Candidate(self._problem, linearized, saved, segments=asked)
         return self._made[asked]
 
     @cached_property
     def _divisible_loops(self) -> list[tuple[int, int, int]]:
-        in_work = self._subject.cost == work  # of another cost it is not known what a segment takes again
+        in_work = self._problem.cost == work  # of another cost it is not known what a segment takes again
         return worth_dividing(self._rows.linearized) if in_work else []
 
     @cached_property

@@ -18,7 +18,7 @@ from functools import cached_property
 from rematscope.ir.primitives import REDUCTIONS
 from rematscope.ir.program import Equation, Literal, Value, reading, total_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
-from rematscope.scheduling.candidate import Candidate, CandidatePool, Subject
+from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import crossings
 from rematscope.scheduling.fusion import HEAVY
@@ -31,13 +31,13 @@ from rematscope.seconds.devices import is_tpu
 class BlockProposer:
     """Proposes candidates that recompute a function block by block."""
 
-    def __init__(self, subject: Subject, linearized: Linearized, cuts: Sequence[Collection[Value]]):
+    def __init__(self, problem: SearchProblem, linearized: Linearized, cuts: Sequence[Collection[Value]]):
         """Args:
         cuts: for each way to cut the function, the values that cross the cuts.
         """
-        self._subject, self._linearized, self._cuts = subject, linearized, cuts
+        self._problem, self._linearized, self._cuts = problem, linearized, cuts
         # For loops and for offloading, the 0/1 program proposes the candidates instead.
-        self._is_for = is_tpu(subject.target) and subject.moves is None and not linearized.loops
+        self._is_for = is_tpu(problem.target) and problem.moves is None and not linearized.loops
 
     @cached_property
     def applies(self) -> bool:
@@ -72,7 +72,7 @@ class BlockProposer:
         """
         if not self._cuts or not self._is_for:
             return []
-        rows = PeakProgram(self._linearized, cost=self._subject.cost)
+        rows = PeakProgram(self._linearized, cost=self._problem.cost)
         small = frozenset(_small_reductions(self._linearized))
         sizes = {total_bytes(cut): None for cut in self._cuts}
         # If the backward pass also reads the values that leave the last block, the last two blocks would merge. So a
@@ -90,14 +90,14 @@ class BlockProposer:
         return found
 
     def _save_values(self, saved: frozenset[Value]) -> Candidate:
-        return Candidate(self._subject, self._linearized, saved, ends(self._linearized, saved))
+        return Candidate(self._problem, self._linearized, saved, ends(self._linearized, saved))
 
     def _values_by_worth(self, saved: frozenset[Value]) -> tuple[list[Value], int]:
         """Return the unsaved results of matmuls, those of the last block and the most valuable first.
 
         Also return how many of them belong to the last block.
         """
-        cost_of = cost_in(self._linearized, self._subject.cost)
+        cost_of = cost_in(self._linearized, self._problem.cost)
         block = _block_of_values(self._linearized, saved)
         made = [e for e in self._linearized.primal.equations if e.primitive in HEAVY and len(e.outputs) == 1]
         made = [e for e in reversed(made) if e.outputs[0] not in saved]

@@ -73,7 +73,7 @@ def _not_here() -> float:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Subject:
+class _Call:
     """The function to compile, and its arguments.
 
     Attributes:
@@ -104,14 +104,12 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
       TargetError: if the target is unknown, has too few devices or is not on this machine, or if libtpu is missing.
     """
     check_target(target)
-    subject = (
-        _subject_of_passes(passes, flat, leaves) if passes.step is None else _subject_of_step(passes.step, flat, leaves)
-    )
+    call = _call_of_passes(passes, flat, leaves) if passes.step is None else _call_of_step(passes.step, flat, leaves)
     if target not in PRESENT:
-        return _on_absent_tpu(passes, target, subject)
+        return _on_absent_tpu(passes, target, call)
     try:
         with assuming_gpu():  # for tracing only: an operation that cannot be lowered for the target is refused below
-            return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
+            return _on_mesh(passes, target, call) if passes.axes else _on_one_device(passes, target, call)
     except (NotImplementedError, ValueError) as error:
         if (kernel := _kernel_of_another_device(str(error))) is None:
             raise
@@ -139,7 +137,7 @@ def check_target(target: str) -> None:
         )
 
 
-def _subject_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
+def _call_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Call:
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
     gradients_of = zip(passes.backward.outputs, passes.forward.inputs, strict=True)
     grad_mask = [g.dtype != jax.dtypes.float0 or not jnp.issubdtype(v.dtype, np.inexact) for g, v in gradients_of]
@@ -151,12 +149,10 @@ def _subject_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any
         gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])
         return outputs, [g for g in gradients if g.dtype != jax.dtypes.float0]
 
-    return _Subject(
-        both, leaves, [shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
-    )
+    return _Call(both, leaves, [shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok])
 
 
-def _subject_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
+def _call_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Call:
     donated = [v in step.donated for v in step.program.inputs]
 
     def run(kept: list[Any], overwritten: list[Any]) -> list[Any]:
@@ -164,21 +160,21 @@ def _subject_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subj
         return jax.tree.leaves(flat.updating(*(next(parts[which]) for which in donated)))
 
     kept, overwritten = ([v for v, one in zip(leaves, donated, strict=True) if one == which] for which in (False, True))
-    return _Subject(run, kept, overwritten, any(donated))
+    return _Call(run, kept, overwritten, any(donated))
 
 
-def _on_one_device(passes: Trace, target: str, subject: _Subject) -> Compiled:
+def _on_one_device(passes: Trace, target: str, call: _Call) -> Compiled:
     device = _present_devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    shapes = jax.tree.map(lambda leaf: shape_struct(jax.typeof(leaf), sharding=sharding), (subject.given, subject.rest))
-    return _compile_subject(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
+    shapes = jax.tree.map(lambda leaf: shape_struct(jax.typeof(leaf), sharding=sharding), (call.given, call.rest))
+    return _compile_call(passes, target, call.jitted.lower(*shapes).compile, call, None)
 
 
-def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
+def _on_mesh(passes: Trace, target: str, call: _Call) -> Compiled:
     """Compile for the devices of the mesh, or for as many devices of this machine; of CPUs, there are always enough."""
     devices, mesh = _present_devices(target), passes.mesh
     own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
-    shapes = _on_their_mesh(passes, subject)
+    shapes = _on_their_mesh(passes, call)
     enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
     if not enough and target != "cpu":
         raise TargetError(
@@ -187,15 +183,13 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
         )
     if not enough:
         return _compile_in_subprocess(passes, target, shapes)
-    lowered = _lower_subject(shapes, target)
+    lowered = _lower_call(shapes, target)
     on = {} if own else {"device_assignment": tuple(devices[: passes.devices])}
-    return _compile_subject(
-        passes, target, functools.partial(lowered.compile, **on), subject, _unoptimized_module(lowered)
-    )
+    return _compile_call(passes, target, functools.partial(lowered.compile, **on), call, _unoptimized_module(lowered))
 
 
-def _compile_subject(
-    passes: Trace, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
+def _compile_call(
+    passes: Trace, target: str, compiling: Callable[[], Any], call: _Call, lowered: Module | None
 ) -> Compiled:
     """Compile a program in this process, for devices of this machine."""
     try:
@@ -204,7 +198,7 @@ def _compile_subject(
         if (full := out_of_memory(str(error))) is None:
             raise
         return _not_fitting(passes, target, lowered, full)
-    arrays = functools.cache(lambda: jax.tree.map(_as_array, (subject.given, subject.rest)))
+    arrays = functools.cache(lambda: jax.tree.map(_as_array, (call.given, call.rest)))
 
     @functools.cache
     def drawn() -> Any:
@@ -212,7 +206,7 @@ def _compile_subject(
 
     def run() -> float:
         given = drawn()
-        if subject.overwritten:  # donated arrays are deleted, so they must not be the caller's
+        if call.overwritten:  # donated arrays are deleted, so they must not be the caller's
             given = given[0], jax.device_put(arrays()[1], program.input_shardings[0][1], may_alias=False)
             jax.block_until_ready(given)
         start = time.perf_counter()
@@ -255,7 +249,7 @@ _SIZES = [
 ]
 
 
-def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
+def _on_absent_tpu(passes: Trace, target: str, call: _Call) -> Compiled:
     # JAX serializes a program with flatbuffers, which it does not install itself.
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
@@ -270,12 +264,12 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
             f"topology, or none: {generation(target)!r}."
         )
     if passes.axes:
-        return _compile_in_subprocess(passes, target, _on_their_mesh(passes, subject))
-    given, rest = ([shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
-    return _compile_in_subprocess(passes, target, dataclasses.replace(subject, given=given, rest=rest))
+        return _compile_in_subprocess(passes, target, _on_their_mesh(passes, call))
+    given, rest = ([shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (call.given, call.rest))
+    return _compile_in_subprocess(passes, target, dataclasses.replace(call, given=given, rest=rest))
 
 
-def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Compiled:
+def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
     """Compile in a separate process that has enough CPU devices, or that loads libtpu."""
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
@@ -285,20 +279,20 @@ def _compile_in_subprocess(passes: Trace, target: str, subject: _Subject) -> Com
             f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
         )
     try:
-        exported = jax.export.export(subject.jitted, platforms=[platform])(subject.given, subject.rest).serialize()
+        exported = jax.export.export(call.jitted, platforms=[platform])(call.given, call.rest).serialize()
     except (NotImplementedError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise TargetError(
             f"{passes.function} cannot be exported for {compiler}: {reason}. Remove this operation, or choose "
             "target='cpu'."
         ) from None
-    lowered = _unoptimized_module(_lower_subject(subject, platform)) if passes.axes else None
+    lowered = _unoptimized_module(_lower_call(call, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "exported").write_bytes(exported)
         axes = [(*axis, kind.name) for axis, kind in zip(passes.axes.items(), _axis_types(passes), strict=True)]
         (folder / "axes").write_text(json.dumps(axes))
-        (folder / "donated").write_text(json.dumps([1] * subject.overwritten))
+        (folder / "donated").write_text(json.dumps([1] * call.overwritten))
         command = [
             sys.executable,
             "-c",
@@ -348,8 +342,8 @@ def _stated_reason(stderr: str) -> str:
     return (stated or lines)[-1]
 
 
-def _lower_subject(subject: _Subject, platform: str) -> Any:
-    traced = subject.jitted.trace(subject.given, subject.rest)
+def _lower_call(call: _Call, platform: str) -> Any:
+    traced = call.jitted.trace(call.given, call.rest)
     return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
 
@@ -362,11 +356,11 @@ def _axis_types(passes: Trace) -> tuple[jax.sharding.AxisType, ...]:
     return () if passes.mesh is None else passes.mesh.axis_types
 
 
-def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
+def _on_their_mesh(passes: Trace, call: _Call) -> _Call:
     """Return the arguments as shapes with their shardings; the compiler places an argument without a sharding."""
     given, rest = (
         [shape_struct(jax.typeof(leaf), sharding=across_devices(getattr(leaf, "sharding", None))) for leaf in leaves]
-        for leaves in (subject.given, subject.rest)
+        for leaves in (call.given, call.rest)
     )
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
         # Some argument has to name the devices: scalars and replicated arrays are on all of them anyway.
@@ -381,7 +375,7 @@ def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
                 [shape_struct(c, sharding=w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
                 for leaves, chosen in ((given, [not one for one in donated]), (rest, donated))
             )
-    return dataclasses.replace(subject, given=given, rest=rest)
+    return dataclasses.replace(call, given=given, rest=rest)
 
 
 def _present_devices(target: str) -> list[Any]:

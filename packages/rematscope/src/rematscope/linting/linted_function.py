@@ -16,7 +16,7 @@ from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
 from rematscope.tracing.trace import Trace, trace
 
 
-class Subject:
+class LintedFunction:
     """A function that can be traced as written or with changes; for a training step, the loss in it.
 
     Attributes:

@@ -19,7 +19,6 @@ from rematscope.scheduling.captured import name_in_closure, with_outer_values
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import PlannedPerCall
-from rematscope.scheduling.planned import Planned
 from rematscope.scheduling.result import Auto, reduced
 from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
@@ -82,9 +81,6 @@ class AutoFunction(PlannedPerCall[P, R]):
                 stopped.add_note(_progress_note(search, options.limit))
                 raise
         return Auto(search, candidate, options, bound, self.argnums)
-
-    def _function_of(self, plan: Auto) -> Planned:
-        return plan.function
 
 
 @overload

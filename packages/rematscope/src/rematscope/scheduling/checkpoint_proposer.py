@@ -5,36 +5,45 @@ candidates also save as many of the most valuable residuals as fit.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 
-from rematscope.jax_compat import AnyJaxpr
 from rematscope.scheduling.calls import worth_saving
-from rematscope.scheduling.candidate import Candidate, CandidatePool
-from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
+from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
+from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed, placements
+from rematscope.scheduling.gradient_call import GradientCall
+from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.settings import SETTINGS
 
 
 class CheckpointProposer:
     """Proposes candidates with plain checkpoints."""
 
-    def __init__(
-        self,
-        whole: AnyJaxpr,
-        *,
-        has_own: bool,
-        closed: bool,
-        target: str,
-        make: Callable[[CheckpointPlacement], Candidate],
-    ):
-        self._whole = whole
-        self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
+    def __init__(self, problem: SearchProblem, call: GradientCall, linearized: Linearized, own: Linearized | None):
+        """Args:
+        problem: the function, and what the search is for.
+        call: the call that it is planned for.
+        linearized: the function without its checkpoints.
+        own: the function with its own checkpoints; None if it has none.
+        """
+        self._problem, self._call = problem, call
+        self._linearized, self._own = linearized, own
+        self._whole = problem.once.without_checkpoints.jaxpr
+        self._by_placement: dict[CheckpointPlacement, Candidate] = {}
+
+    def candidate(self, placement: CheckpointPlacement) -> Candidate:
+        """Return the candidate for a placement."""
+        if placement not in self._by_placement:
+            same = {CheckpointPlacement(): self._linearized, CheckpointPlacement(own=True): self._own}.get(placement)
+            found = same or linearize(self._call.trace(checkpointed(self._problem.once, placement)))
+            self._by_placement[placement] = Candidate(self._problem, found, found.saved, placement=placement)
+        return self._by_placement[placement]
 
     @cached_property
     def all(self) -> list[Candidate]:
         """The candidates without further saved values; only the first of several with equal memory and recompute."""
-        found = placements(self._whole, self._has_own, self._closed)
-        made = [self._make(placement) for placement in found]
+        found = placements(self._whole, self._own is not None, self._linearized.closed)
+        made = [self.candidate(placement) for placement in found]
         return [*{(one.estimated_bytes, one.recompute_cost): one for one in reversed(made)}.values()]
 
     @cached_property
@@ -45,7 +54,7 @@ class CheckpointProposer:
         those whose estimate is near the smallest.
         """
         first = min(self.all, key=lambda one: one.estimated_bytes)
-        if self._target == "cpu":
+        if self._problem.target == "cpu":
             return first
         near = (one for one in self.all if one.estimated_bytes <= SETTINGS.near_smallest * first.estimated_bytes)
         return min(near, key=lambda one: one.schedule.saved_bytes)
@@ -78,7 +87,7 @@ class CheckpointProposer:
             if count == fewest:
                 break
             saved = tuple(sorted(place for place, _ in worth[:count]))
-            candidate = self._make(dataclasses.replace(placement, saved=saved))
+            candidate = self.candidate(dataclasses.replace(placement, saved=saved))
             if candidate.estimated_bytes <= target:
                 found, fewest = [candidate], count
             else:

@@ -116,9 +116,6 @@ class LoadedFunction(PlannedPerCall[P, R]):
             raise _holds_none(self._path) from None
         return Planned(once, signature, scheduled_function(once, made, call.grad_mask), call.grad_mask)
 
-    def _function_of(self, plan: Planned) -> Planned:
-        return plan
-
 
 def _read_file(path: str | os.PathLike[str]) -> _Saved:
     text = Path(path).read_bytes()

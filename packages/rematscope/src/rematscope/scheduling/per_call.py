@@ -14,7 +14,7 @@ from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
 from rematscope.scheduling.gradient_call import GradientCall
-from rematscope.scheduling.planned import Constant, Planned
+from rematscope.scheduling.planned import Constant
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.static_values import of_arrays, restored
@@ -43,7 +43,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         __tracebackhide__ = True
         check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
         f, given, named = of_arrays(self.__wrapped__, args, kwargs)
-        return cast(R, restored(self._function_of(self._plan_for_call(f, given, named)).call(given, named)))
+        return cast(R, restored(self._plan_for_call(f, given, named).function.call(given, named)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
@@ -76,12 +76,8 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def _make_plan(self, call: GradientCall) -> Any:
         """Return a plan for calls like this one, whose arguments are shapes.
 
-        `AutoFunction` searches for one, and `load_schedule` reads one from a file.
+        `AutoFunction` searches for one, and `load_schedule` reads one from a file. Its `function` is called.
         """
-
-    @abc.abstractmethod
-    def _function_of(self, plan: Any) -> Planned:
-        """Return the function of a plan."""
 
 
 def _check_place(function: str, signature: Signature) -> None:

@@ -58,6 +58,11 @@ class Planned(Constant, PartlyDifferentiable):
         self._signature, self._grad_mask = signature, grad_mask
         self._run = retracing_rules(run, once.jaxpr)
 
+    @property
+    def function(self) -> Self:
+        """The planned function, as of an `Auto`."""
+        return self
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         given, named = with_static(args, kwargs)
         self._signature.check(given, named)

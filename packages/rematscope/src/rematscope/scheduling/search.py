@@ -32,12 +32,12 @@ from rematscope.render.units import bytes_text
 from rematscope.scheduling.candidate import Candidate, CandidatePool, Proposer, SearchProblem
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import ChainProposer
-from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
+from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.cuts import saved_at_cuts
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
-from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.peak_proposer import PeakProposer
 from rematscope.scheduling.segments import SegmentProposer
@@ -94,21 +94,17 @@ class ScheduleSearch:
         self.pool = CandidatePool()
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self._targets: list[float] = []  # the targets for which the proposers have proposed candidates
-        self._by_placement: dict[CheckpointPlacement, Candidate] = {}
         once = captured(*call[:3])
-        self.linearized = self._trace_linearized(without_checkpoints(once))
+        self.linearized = linearize(call.trace(without_checkpoints(once)))
         has_own = any(checkpoints(once.jaxpr)) and not recomputes_unrepeatable(once.jaxpr)
-        self.own = self._trace_linearized(once) if has_own else None
+        self.own = linearize(call.trace(once)) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         least = operations(self.linearized.trace.cost)
         self.problem = SearchProblem(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
         self.cuts = [*itertools.islice(saved_at_cuts(self.linearized), SETTINGS.cuts)]
         self.blocks = BlockProposer(self.problem, self.linearized, self.cuts)
-        self.checkpoints = CheckpointProposer(
-            once.without_checkpoints.jaxpr, has_own=has_own, closed=self.linearized.closed, target=target,
-            make=self._with_checkpoints,
-        )  # fmt: skip
+        self.checkpoints = CheckpointProposer(self.problem, call, self.linearized, self.own)
         self._propose_schedules()
 
     def _propose_schedules(self) -> None:
@@ -436,7 +432,7 @@ class ScheduleSearch:
     def _saves_everything(self) -> Candidate:
         """The candidate that saves the same residuals as JAX without checkpoints."""
         if self.linearized.closed:
-            return self._with_checkpoints(CheckpointPlacement())
+            return self.checkpoints.candidate(CheckpointPlacement())
         return Candidate(self.problem, self.linearized, self.linearized.saved)
 
     @cached_property
@@ -451,16 +447,6 @@ class ScheduleSearch:
 
     # Making and compiling candidates
 
-    def _with_checkpoints(self, placement: CheckpointPlacement) -> Candidate:
-        if placement not in self._by_placement:
-            same = {CheckpointPlacement(): self.linearized, CheckpointPlacement(own=True): self.own}.get(placement)
-            linearized = same or self._trace_linearized(checkpointed(self.problem.once, placement))
-            self._by_placement[placement] = Candidate(self.problem, linearized, linearized.saved, placement=placement)
-        return self._by_placement[placement]
-
-    def _trace_linearized(self, f: Callable[..., Any]) -> Linearized:
-        return linearize(self.call.trace(f))
-
     def _peak_program(self, saved: frozenset[Value] = frozenset()) -> PeakProgram:
         if self.moves is None:
             return PeakProgram(self.linearized, saved, self.cost)
@@ -469,7 +455,7 @@ class ScheduleSearch:
     def _restore(self, choice: StoredChoice, measurement: Measurement | None = None) -> Candidate:
         """Add a candidate that was compiled before."""
         if choice.placement is not None:
-            candidate = self._with_checkpoints(choice.placement)
+            candidate = self.checkpoints.candidate(choice.placement)
         else:
             linearized = self.own if choice.of_own and self.own is not None else self.linearized
             linearized = self.segments.linearized(choice.segments) if choice.segments else linearized

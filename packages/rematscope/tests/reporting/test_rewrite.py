@@ -375,7 +375,7 @@ def test_large_carries_are_offloaded_and_the_results_stay(around, width):
 
 
 def test_carries_are_not_offloaded_where_xla_reads_them_in_the_wrong_order(monkeypatch):
-    monkeypatch.setattr("rematscope.jax_compat.misreads_offloaded_stacks", lambda target: True)
+    monkeypatch.setattr("rematscope.scheduling.schedule.misreads_offloaded_stacks", lambda target: True)
     loss = jax.grad(lambda w, x: jnp.sum(jax.lax.scan(lambda x, _: (jnp.sin(x @ w), None), x, length=3)[0]))
     with pytest.raises(PlanError, match=r"wrong gradients: .* Install JAX 0\.11\.1 or later, or use 'loops'"):
         rewrite(loss, checkpoint="offloaded loops")(jnp.ones((4, 4)), jnp.ones((2, 4)))

@@ -4,6 +4,7 @@ import operator
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 from rematscope.choices.candidates import PolicyCandidate
 from rematscope.choices.choice_graph import ChoiceGraph
@@ -53,6 +54,12 @@ def budget_code(nbytes: int) -> str:
     """Return Python code for exactly so many bytes, which `budget_bytes` reads: `"16 KiB"`, `1468`."""
     unit, size = max((each for each in BYTES.items() if nbytes % each[1] == 0), key=lambda each: each[1])
     return str(nbytes) if size == 1 or not nbytes else f'"{nbytes // size} {unit}"'
+
+
+def check_count(count: Any, option: str) -> None:
+    """Raise PlanError unless the value of an option is a positive integer."""
+    if type(count) is not int or count < 1:
+        raise PlanError(f"{option}={count!r} is not valid. Give a whole number, 1 or more.")
 
 
 def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:

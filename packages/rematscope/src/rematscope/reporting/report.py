@@ -17,7 +17,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.jax_compat.policies import policy_name
 from rematscope.memory.estimate_warning import estimate_warning
-from rematscope.planning.budget import budget_bytes
+from rematscope.planning.budget import budget_bytes, check_count
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress
@@ -626,8 +626,7 @@ def report(
             "report needs a capacity: memory='16 GiB', or device= with the name of a device, such as 'h100'."
         )
     limit = int(rates.memory) if memory is None and rates is not None else budget_bytes(memory or 0, "memory")
-    if type(compiles) is not int or compiles < 1:
-        raise PlanError(f"compiles={compiles!r} is not valid: the function itself is compiled. Give 1 or more.")
+    check_count(compiles, "compiles")
     with progress() as tell, gc_paused():
         tell("tracing", 0)
         subject = Subject(f, args, kwargs, rates, _target_for(rates, target))

@@ -28,7 +28,7 @@ from rematscope.jax_compat.vjp_hook import (
     raise_at_gradients,
     transform_losses,
 )
-from rematscope.planning.budget import budget_bytes, budget_code
+from rematscope.planning.budget import budget_bytes, budget_code, check_count
 from rematscope.reporting.arrays import (
     Arguments,
     arguments_of,
@@ -53,6 +53,7 @@ from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.host import MIN_OFFLOADED_BYTES
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduced
+from rematscope.scheduling.schedule import check_offloading
 from rematscope.tracing.arguments import callable_name, flattened, is_array, type_description
 from rematscope.tracing.checkpoints import (
     CalledOnce,
@@ -213,11 +214,8 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
                 has_no = "inner loops" if depth else "loops"
                 raise PlanError(f"The loss has no {has_no}: checkpoint={place!r} has no effect. Use 'layers'.")
             offload = MIN_OFFLOADED_BYTES if place == "offloaded loops" else None
-            if offload and jax_compat.misreads_offloaded_stacks(jax.default_backend()):
-                raise PlanError(
-                    f"checkpoint={place!r} would give wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads "
-                    "offloaded residuals of a scan in the wrong order. Install JAX 0.11.1 or later, or use 'loops'."
-                )
+            if offload:
+                check_offloading(jax.default_backend(), f"checkpoint={place!r}", "use 'loops'")
             return in_iterations(once, depth, policy, offload)(*args, **kwargs)
         blocks = blocks_of(once, str(place), *args, **kwargs)
         if not blocks:
@@ -734,8 +732,7 @@ def rewrite(
             "values of checkpoint= except those for loops."
         )
     for name, number in (("microbatches", microbatches), ("chunks", chunks), ("head_chunks", head_chunks)):
-        if type(number) is not int or number < 1:
-            raise PlanError(f"{name}={number!r} is not valid. Give a whole number, 1 or more.")
+        check_count(number, name)
         if number > 1 and name != "head_chunks" and not jax.tree.leaves(tuple(in_axes)):
             raise PlanError(f"{name}= needs in_axes=, the axis of the batch in each argument, such as (None, 0).")
     if auto is not None and (checkpoint is not None or max(microbatches, chunks, head_chunks) > 1):

@@ -11,7 +11,7 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import type_text
-from rematscope.planning.budget import budget_bytes
+from rematscope.planning.budget import budget_bytes, check_count
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.argnums import ArgNums, check_argnums, without_gradient
@@ -194,10 +194,7 @@ def auto(
     given, name = (peak, "peak") if saved is None else (saved, "saved")
     if given is None or (peak is not None and saved is not None):
         raise PlanError("auto needs exactly one limit: peak=, for the compiled peak, or saved=, for the saved bytes.")
-    if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
-        raise PlanError(
-            f"compiles={compiles!r} is not valid: auto compiles what it returns. Give an integer, 1 or more."
-        )
+    check_count(compiles, "compiles")
     check_argnums(argnums)
     limit = budget_bytes(given, name)
     check_target(target)

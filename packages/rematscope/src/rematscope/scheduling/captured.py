@@ -24,7 +24,7 @@ from rematscope.scheduling.linearize import linearize
 from rematscope.tracing import checkpoints
 from rematscope.tracing.arguments import callable_name, check_differentiable, flattened, step_of_path, type_description
 from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, trace_once
-from rematscope.tracing.trace import trace
+from rematscope.tracing.trace import changes_outer_object, trace
 
 _SEARCHED = 20_000  # the maximum number of reachable objects to search for tracers
 _LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")
@@ -68,7 +68,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
         except PlanError:
             raise
         except Exception as error:
-            if "different trace level" in str(error):  # Flax's message
+            if changes_outer_object(error):
                 raise _keeps_state(f, "a module of Flax's nnx that it closes over") from None
             trace(f, *args, **kwargs)  # raises an error with an explanation if it has one
             raise

@@ -100,6 +100,21 @@ class Schedule:
         return sum(value.nbytes for value in self.saved if value.memory == "host")
 
 
+def check_offloading(target: str, what: str, instead: str) -> None:
+    """Raise PlanError if XLA would read the offloaded residuals of a loop in the wrong order.
+
+    Args:
+      target: the device to compile for.
+      what: what offloads them, for the message.
+      instead: what to do with this version of JAX, for the message.
+    """
+    if misreads_offloaded_stacks(target):
+        raise PlanError(
+            f"{what} would give wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads offloaded residuals of a "
+            f"scan in the wrong order. Install JAX 0.11.1 or later, or {instead}."
+        )
+
+
 def schedule(
     linearized: Linearized,
     saved: Collection[Value],
@@ -119,11 +134,8 @@ def schedule(
     Raises:
       PlanError: if this version of XLA would read the offloaded values in the wrong order.
     """
-    if moved and misreads_offloaded_stacks(target):
-        raise PlanError(
-            f"{linearized.trace.function} would get wrong gradients: on a GPU, XLA of JAX {jax.__version__} reads the "
-            "offloaded residuals of a scan in the wrong order. Install JAX 0.11.1 or later, or plan without host=."
-        )
+    if moved:
+        check_offloading(target, linearized.trace.function, "plan without host=")
     builder = ScheduleBuilder(linearized, frozenset(saved).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward
     equations, used = builder.emit_backward(

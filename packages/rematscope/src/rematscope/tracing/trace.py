@@ -484,6 +484,11 @@ def _may_be_setting(leaf: Any) -> bool:
     return isinstance(leaf, int | float) or getattr(leaf, "weak_type", False) or (leaf.shape, leaf.dtype) == ((), bool)
 
 
+def changes_outer_object(error: Exception) -> bool:
+    """Return whether an error says that a function changed a module of Flax's nnx that is not an argument."""
+    return "different trace level" in str(error)  # Flax's message
+
+
 def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
     """Return an error that explains why JAX cannot differentiate and what to do; None for the function's own errors."""
     text = str(error)
@@ -493,7 +498,7 @@ def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> Tr
             f"{function} reads the value of an argument, but trace only passes shapes. Bind flags, axes and "
             "other static arguments first: functools.partial(f, training=True)."
         )
-    if "different trace level" in text:  # Flax's message
+    if changes_outer_object(error):
         return TraceError(
             f"{function} changes an object that is not an argument, such as a module of Flax's nnx. Make it an "
             "argument, step(model, optimizer, batch): trace follows what a function writes into its arguments."

@@ -103,7 +103,7 @@ class Saves(Requirement):
                 f"Your forward pass saves {_extra_residuals_text(extra.values())}."
                 + "".join(_wider_dtype_text(residual, wanted.get(residual.name)) for residual in extra.values())
                 + "".join(
-                    f" {each} differs from {name} only in case." for each, name in self._misspelled(extra.values())
+                    f" {each} differs from {name} only in case." for each, name in self._case_typos(extra.values())
                 )
                 + (f" It does not save {self._missing_finding(missing)}." if missing else ""),
                 expected=asked_for,
@@ -126,12 +126,12 @@ class Saves(Requirement):
             )
 
     def _choose_question(self, extra: Collection[MatchedResidual], seen: CaseObservation) -> str:
-        if self._misspelled(extra):
+        if self._case_typos(extra):
             return "Does your comparison of names ignore the difference between upper and lower case?"
         # Without a barrier, nothing shows that the answer called jax.checkpoint.
         return self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT
 
-    def _misspelled(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
+    def _case_typos(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
         """Return the extra residuals whose names differ only in case from the name of a required one."""
         required = {name.casefold(): name for name in self.saved}
         names = dict.fromkeys(residual.name for residual in extra if residual.name)
@@ -382,10 +382,10 @@ class SendsAtMost(Requirement):
                 expected=f"at most {self.times} times as much ({bytes_text(self.times * self.of)})",
                 got=f"{sent / self.of:.1f} times as much ({bytes_text(sent)})",
                 nbytes=sent - self.times * self.of,
-                next=self._question(seen.exchanges),
+                next=self._question_about(seen.exchanges),
             )
 
-    def _question(self, exchanges: Collection[Exchange]) -> str:
+    def _question_about(self, exchanges: Collection[Exchange]) -> str:
         if any(each.kind == "all-reduce" for each in exchanges):
             return self.all_reduced
         if any(each.count > 1 for each in exchanges):

@@ -243,9 +243,9 @@ class AnswerRun:
             for layout, sign in zip(self._layouts, signs, strict=False)  # as many signs as there are cases
         ]
         self._reference = traced_reference(tuple(cases), expect, tuple(each.output_types for each in self._layouts))
-        self._run(self._reference.function)
+        self._run_reference(self._reference.function)
 
-    def _run(self, reference: Function) -> None:
+    def _run_reference(self, reference: Function) -> None:
         outputs, undifferentiated, residuals, gradients, trip_counts, wanted = self._programs.run(
             self._inputs, self._cotangents, reference
         )
@@ -285,7 +285,7 @@ class AnswerRun:
         own._inputs, own._cotangents = _widen_all(self._inputs), _widen_all(self._cotangents)
         try:
             own._programs = self._programs.shadow
-            own._run(self._reference.function.shadow)
+            own._run_reference(self._reference.function.shadow)
         except ProgramError:
             return None
         own.cases = tuple(

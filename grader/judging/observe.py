@@ -48,7 +48,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
         if seen := value_fingerprint(array):
             known.setdefault(value, set()).update(map(int, same(np.array(seen), products[:, :-1]).nonzero()[1]))
     for value, times in made.items():
-        behind, circular = _dependencies(value, known, backward)
+        behind, circular = _dependencies_of(value, known, backward)
         for product, count in times.items():
             if any(product in known.get(source, ()) for source in backward.sources[value]):
                 continue  # passed through
@@ -60,7 +60,7 @@ def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
                 yield from [flops] * count
 
 
-def _dependencies(value: int, known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
+def _dependencies_of(value: int, known: Collection[int], program: StableHloProgram) -> tuple[set[int], bool]:
     """Return the values that a value is computed from, up to known values, and whether it depends on itself."""
     behind: set[int] = set()
     circular, todo = False, [*program.sources[value]]

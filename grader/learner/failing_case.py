@@ -59,16 +59,16 @@ class FailingCase(View):
             self.function = _in_case(answer, case)
             self.arguments = tuple(sample(rng, argument) for argument in case.arguments)
             self.code = f"{_CALL}\n{_PRINT}"
-        self._result = self._run(isinstance(case, Case))
+        self._result = self._run_answer(isinstance(case, Case))
 
-    def _run(self, traced: bool) -> View:
+    def _run_answer(self, traced: bool) -> View:
         """Return a view of what the answer saves in a case, or of what it returns for a question, or its exception."""
         try:
             if traced:
                 return rematscope.residual_table(self.function, *self.arguments)
-            return Note("Your answer's result", f"`{_shortened(repr(self.function(*self.arguments)))}`")
+            return Note("Your answer's result", f"`{_shorten_text(repr(self.function(*self.arguments)))}`")
         except (Exception, SystemExit) as error:
-            return Note("Your answer raises an exception", f"`{_shortened(f'{type(error).__name__}: {error}')}`")
+            return Note("Your answer raises an exception", f"`{_shorten_text(f'{type(error).__name__}: {error}')}`")
 
     def parts(self) -> Iterable[View]:
         arguments = ", ".join(map(_argument_words, self.arguments)) or "none"
@@ -105,8 +105,8 @@ def _argument_words(argument: Any) -> str:
     if isinstance(argument, np.ndarray):
         return f"{argument.dtype}[{','.join(map(str, argument.shape))}]"
     name = getattr(argument, "__name__", None)
-    return f"the function {name}" if callable(argument) and name else f"`{_shortened(repr(argument))}`"
+    return f"the function {name}" if callable(argument) and name else f"`{_shorten_text(repr(argument))}`"
 
 
-def _shortened(text: str) -> str:
+def _shorten_text(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

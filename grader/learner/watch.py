@@ -74,7 +74,7 @@ class Watch:
         say(Prose(page_text.problem(self.page)))
         files = self._existing_files()
         say(Text(f"\nWatching {' and '.join(map(_relative_path, files))}: your answer is checked whenever you save."))
-        if _is_begun(_newest(files), self.page.name):
+        if _is_begun(_newest_file(files), self.page.name):
             self._check_newest()
         elif by_keys:
             self._say_keys()
@@ -111,7 +111,7 @@ class Watch:
                 self._check_file(path)
 
     def _check_newest(self) -> None:
-        self._check_file(_newest(self._existing_files()))
+        self._check_file(_newest_file(self._existing_files()))
 
     def _check_file(self, path: Path) -> None:
         self._checked[path] = _program_text(path)
@@ -219,7 +219,7 @@ def next_page(page: Page) -> Page | None:
     return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
 
 
-def _newest(files: list[Path]) -> Path:
+def _newest_file(files: list[Path]) -> Path:
     return max(files, key=lambda file: _file_stamp(file) or (0,))
 
 

@@ -185,14 +185,14 @@ def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.
         if (before.failure is None) != (after.failure is None):
             replies.append(Traced(question.name, failure=failed_once(before.failure, after.failure)))
         elif json.dumps(before.data, sort_keys=True) != json.dumps(after.data, sort_keys=True):  # NaN != NaN
-            words = f"it returns {_shortened(before.data)} the first time and {_shortened(after.data)} the second time"
+            words = f"it returns {_data_text(before.data)} the first time and {_data_text(after.data)} the second time"
             replies.append(Traced(question.name, failure=changed(words)))
         else:
             replies.append(before)
     return tuple(replies)
 
 
-def _shortened(data: object) -> str:
+def _data_text(data: object) -> str:
     text = json.dumps(data, ensure_ascii=False)
     return text if len(text) <= 60 else text[:60].rstrip() + " …"
 

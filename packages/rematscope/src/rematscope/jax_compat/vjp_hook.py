@@ -169,7 +169,7 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
         if isinstance(fun, linear_util.WrappedFun):
-            changed: Any = linear_util.wrap_init(change(_unwrapped(fun)), debug_info=fun.debug_info)
+            changed: Any = linear_util.wrap_init(change(_loss_of_wrapped(fun)), debug_info=fun.debug_info)
         else:
             changed = change(fun)
         return vjp(changed, *primals, **settings)
@@ -177,7 +177,7 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, key or object())
 
 
-def _unwrapped(fun: linear_util.WrappedFun) -> Function:
+def _loss_of_wrapped(fun: linear_util.WrappedFun) -> Function:
     """Return a loss of older JAX, such as 0.7.2, as a function from which the user's function can be reached."""
 
     call: Function = fun.call_wrapped

@@ -65,7 +65,7 @@ class Values:
 
     def makers(self, value: Value) -> list[Equation]:
         """Return the operations that may compute a value: several if branches or iterations meet."""
-        return [self._maker[v] for v in _followed(value, self._from) if v in self._maker and v not in self._from]
+        return [self._maker[v] for v in _follow_steps(value, self._from) if v in self._maker and v not in self._from]
 
     def origin(self, value: Value) -> Equation | None:
         """Return the operation that computed a value, skipping names and moves of data; None for an input.
@@ -98,10 +98,10 @@ class Values:
 
     def readers(self, value: Value) -> list[Equation]:
         """Return the operations that read a value, in bodies too, names included."""
-        return [reader for v in _followed(value, self._to) for reader in self._readers.get(v, ())]
+        return [reader for v in _follow_steps(value, self._to) for reader in self._readers.get(v, ())]
 
     def is_returned(self, value: Value) -> bool:
-        return not self._returned.isdisjoint(_followed(value, self._to))
+        return not self._returned.isdisjoint(_follow_steps(value, self._to))
 
     def given(self, named: Equation) -> str | None:
         """Describe the named value if it is an argument, a constant, or an input of the checkpoint; else None."""
@@ -122,7 +122,7 @@ class Values:
         pending = [value for equation in named for value in equation.outputs]
         seen = set()
         while pending:
-            for value in _followed(pending.pop(), self._to):
+            for value in _follow_steps(pending.pop(), self._to):
                 for reader in self._readers.get(value, ()):
                     if reader.primitive != "name":
                         found.append(reader)
@@ -146,5 +146,5 @@ class Values:
             yield from layer
 
 
-def _followed(value: Value, step: dict[Value, list[Value]]) -> list[Value]:
+def _follow_steps(value: Value, step: dict[Value, list[Value]]) -> list[Value]:
     return reachable([value], lambda v: step.get(v, []))

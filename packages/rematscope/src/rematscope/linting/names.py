@@ -132,18 +132,18 @@ class Names:
         names = frozenset({*saved, candidate})
         needed = self.graph.walk(names)
         nodes = (node for node in self.graph.nodes if node.name == candidate)
-        return any(_saving([node], needed, lambda read: read.name in names).worth_while for node in nodes)
+        return any(_saving_of_nodes([node], needed, lambda read: read.name in names).worth_while for node in nodes)
 
     def saving_of(self, nodes: Sequence[Node]) -> Saving:
         """Return the recompute that saving the values of some nodes avoids."""
-        return _saving(nodes, self.needed, self._is_named)
+        return _saving_of_nodes(nodes, self.needed, self._is_named)
 
     def _is_named(self, node: Node) -> bool:
         """Return whether a node has one of the function's own names, which the backward pass reaches."""
         return node.name is not None and _name_at(node) in self.nodes
 
 
-def _saving(nodes: Sequence[Node], needed: Collection[Node], is_saved: Callable[[Node], bool]) -> Saving:
+def _saving_of_nodes(nodes: Sequence[Node], needed: Collection[Node], is_saved: Callable[[Node], bool]) -> Saving:
     """Return the recompute that saving the values of some nodes avoids, if the backward pass reads or runs `needed`."""
     spared = upstream((read for node in nodes for read in node.reads), lambda read: read not in needed)
     ends = [read for here in [*nodes, *spared] for read in here.reads if read in needed]

@@ -414,7 +414,7 @@ class _Proof:
             if op.part not in self._division.of_examples:
                 self._look_at_gradient(gradient.what, operands[0])
             return operands
-        unknown = [Relation("unknown", cause=self._cause(op, operands))] * len(op.outvars)
+        unknown = [Relation("unknown", cause=self._cause_of_unknown(op, operands))] * len(op.outvars)
         if any(r.how == "unknown" for r in operands):
             return unknown
         try:
@@ -470,7 +470,7 @@ class _Proof:
         (scale,) = present
         return [Relation("sliced", scale, blocks=n) for n in found]
 
-    def _cause(self, op: Pair, operands: Sequence[Relation]) -> Any:
+    def _cause_of_unknown(self, op: Pair, operands: Sequence[Relation]) -> Any:
         """Return the equation, for the whole batch and for a part, that makes the results of an operation unknown.
 
         A weighted mean is unknown because of its division, and not because of how the divisor is computed.
@@ -484,7 +484,7 @@ class _Proof:
     def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
         """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
         _, which, what, number = mark.split(":")
-        loss = self._loss(int(which), int(smaller.split(":")[1]), what)
+        loss = self._run_of_loss(int(which), int(smaller.split(":")[1]), what)
         if what != "result":
             loss.operands[what][int(number)] = relation
             return relation
@@ -559,7 +559,7 @@ class _Proof:
         found, factors = self._of_operation(op, new), dict[tuple[int, int], Fraction]()
         if op.name in _SUMS | {"select_n"} and any(r.how == "unknown" for r in found):
             pairs = [*enumerate(zip(op.invars, new, strict=True))]
-            factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor(v, r)) is not None}
+            factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor_to_mean(v, r)) is not None}
             new = [self._mean if (place, i) in factors else r for i, r in enumerate(new)]
             found = self._of_operation(op, new)
         is_known = not any(r.how == "unknown" for r in found)
@@ -586,13 +586,13 @@ class _Proof:
             if not isinstance(v, Variable):
                 continue
             relation = relations[v]
-            factor = self._factor(v, relation)
+            factor = self._factor_to_mean(v, relation)
             if v in of_data and axis != _OTHER and _is_inexact(relation) and not self.is_mean(relation):
                 changes.read((place, i), v, axis)
             elif factor is not None:
                 changes.factors[place, i] = factor
 
-    def _factor(self, atom: Any, relation: Relation) -> Fraction | None:
+    def _factor_to_mean(self, atom: Any, relation: Relation) -> Fraction | None:
         """Return the factor of a value for a part that makes it a mean; None if it is none or is no sum."""
         is_sum = relation.how == "sum" and not self.is_mean(relation) and is_float(atom.aval)
         return relation.scale * self._count if is_sum else None
@@ -603,7 +603,7 @@ class _Proof:
         if mark.startswith(_MARK):
             self._at_loss(mark, other, _SLICED if op.part.outvars[0] in self._division.axes else _SAME)
 
-    def _loss(self, whole: int, part: int, what: str) -> _Loss:
+    def _run_of_loss(self, whole: int, part: int, what: str) -> _Loss:
         """Return the run of a loss that an operand, a constant or a result belongs to."""
         runs = self._losses.setdefault((whole, part), [])
         if not runs or (what != "result" and runs[-1].results is not None):  # a jitted gradient may run several times

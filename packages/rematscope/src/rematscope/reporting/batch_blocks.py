@@ -43,14 +43,14 @@ def is_divisible(op: Pair, blocks: int) -> bool:
       op: the operation.
       blocks: the number of blocks.
     """
-    one, other = ([*_variables(eqn)] for eqn in op.eqns)
+    one, other = ([*_variables_in(eqn)] for eqn in op.eqns)
     return len(one) == len(other) and all(
         axis is None or v.aval.shape[axis] % (blocks * op.count) == 0
         for v, axis in zip(one, axes_of(one, other, op.count), strict=True)
     )
 
 
-def _variables(eqn: Any) -> Iterator[Any]:
+def _variables_in(eqn: Any) -> Iterator[Any]:
     """Yield the variables of an equation, of its bodies and of their custom derivatives."""
     for each in (eqn, *jax_compat.equations_in(eqn)):
         yield from (*each.invars, *each.outvars)
@@ -70,7 +70,7 @@ def makes_positions(op: Pair) -> bool:
     )
 
 
-def _concatenation(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
+def _blocks_of_concatenation(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     whole, part = op.eqns
     along = {whole.params["dimension"]}
     if None in blocks or {*op.before, *op.after} != along or not same_params(whole.params, part.params):
@@ -83,7 +83,7 @@ def _concatenation(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     return [sum(lengths) // size] if all(length % size == 0 for length in lengths) else None
 
 
-def _slice(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
+def _blocks_of_slice(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     axis, n = op.before[0], blocks[0]
     names = "start_indices", "limit_indices", "strides"
     (start, _, stride), (start_of_part, _, stride_of_part) = (
@@ -103,7 +103,7 @@ def _slice(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     return [found // size if n else ANY]
 
 
-def _split(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
+def _blocks_of_split(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     axis, n, (whole, part) = op.before[0], blocks[0], [eqn.params for eqn in op.eqns]
     if n is None or axis is None or {axis, *op.after} != {whole["axis"]} or whole["axis"] != part["axis"]:
         return None
@@ -113,7 +113,7 @@ def _split(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     return [one // size if n else ANY for one in sizes]
 
 
-def _reshape(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
+def _blocks_of_reshape(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     """Count the blocks of an array in the order of its elements: a reshape keeps this order, and this number."""
     n, shape, new = blocks[0], op.invars[0].aval.shape, op.outvars[0].aval.shape
     (before, *_), (after,) = op.before, op.after
@@ -126,11 +126,17 @@ def _reshape(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     return None if rest else [found]
 
 
-def _tile(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
+def _blocks_of_tile(op: Pair, blocks: Sequence[int | None]) -> list[int] | None:
     reps, reps_of_part = (tuple(eqn.params["reps"]) for eqn in op.eqns)
     if blocks[0] is None or op.before[0] != op.after[0] or reps != reps_of_part:
         return None
     return [blocks[0] * reps[op.after[0] or 0]]
 
 
-_RULES = {"concatenate": _concatenation, "slice": _slice, "split": _split, "reshape": _reshape, "tile": _tile}
+_RULES = {
+    "concatenate": _blocks_of_concatenation,
+    "slice": _blocks_of_slice,
+    "split": _blocks_of_split,
+    "reshape": _blocks_of_reshape,
+    "tile": _blocks_of_tile,
+}

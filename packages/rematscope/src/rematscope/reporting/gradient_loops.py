@@ -67,18 +67,18 @@ def mark_of(operation: Operation) -> Mark | None:
     return Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
 
 
-def _marks(program: FlatProgram) -> dict[Operation, Mark]:
+def _marks_of(program: FlatProgram) -> dict[Operation, Mark]:
     return {op: mark for op in program.operations if (mark := mark_of(op)) is not None}
 
 
 def gradient_marks(program: FlatProgram) -> list[tuple[int, Variable]]:
     """Return the number of the gradient and the variable of each gradient that a program takes."""
-    return [(mark.gradient, op.outvars[0]) for op, mark in _marks(program).items() if mark.what == "gradient"]
+    return [(mark.gradient, op.outvars[0]) for op, mark in _marks_of(program).items() if mark.what == "gradient"]
 
 
 def in_passes(program: FlatProgram) -> set[Operation]:
     """Return the operations of a program that are between the first and the last mark of the same gradient."""
-    return set(_passes(program, _marks(program)))
+    return set(_passes(program, _marks_of(program)))
 
 
 def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[int]:
@@ -103,7 +103,7 @@ def without_batch(
       draws: the operations that make random numbers of the batch.
       axes: the batch axis of each variable that has one, as far as it is known.
     """
-    marks = _marks(program)
+    marks = _marks_of(program)
     each_example = per_example(program, axes)
     on_batch = {*divided_inputs, *axes}
     for op in program.operations:
@@ -186,7 +186,7 @@ class _Division:
         self.program, self._axes = program, axes
         self._random = {*draws, *draws_in_passes}
         self._batch = {program.inputs[0], *divided_inputs}
-        self._marks = {op: mark for op, mark in _marks(program).items() if mark.gradient not in once}
+        self._marks = {op: mark for op, mark in _marks_of(program).items() if mark.gradient not in once}
         self._each_example = per_example(program, axes)
         self._gradients = {v for number, v in gradient_marks(program) if number not in self._each_example | {*once}}
         self._passes = _passes(program, self._marks)
@@ -214,7 +214,7 @@ class _Division:
         self._of_example = set[Variable]()  # variables that depend on gradients per example before they are added up
         self.places = dict[Operation, int]()  # the loops of operations in loops
         for op in self._used:
-            self._place(op)
+            self._place_operation(op)
 
     def ready(self, v: Variable) -> int:
         """Return how many loops run before a variable is known outside of loops."""
@@ -230,7 +230,7 @@ class _Division:
             return (self._loop[v] == loop and self._is_in_loop(v)) or (self._loop[v] < loop and v in self._axes)
         return v in self._batch or (self._ready.get(v, 0) > 0 and v in self._axes)
 
-    def _place(self, op: Operation) -> None:
+    def _place_operation(self, op: Operation) -> None:
         operands = variables_of(op.invars)
         start = max((self._first[number] for number in self._passes.get(op, ())), default=0)
         first = max((self.ready(v) - self._is_in_loop(v) for v in operands), default=0)
@@ -340,7 +340,7 @@ def divided(
         )
     inputs = [v for v, axis in zip(program.inputs[1:], input_axes, strict=True) if axis is not None]
     single = without_batch(program, [program.inputs[0], *inputs], {*draws, *draws_in_passes}, axes)
-    if single == {mark.gradient for mark in _marks(program).values()}:
+    if single == {mark.gradient for mark in _marks_of(program).values()}:
         raise PlanError(
             f"No gradient of {function} depends on its batch, so microbatches= does not lower its peak. If its code "
             "states the batch size as a number, take this number from the shape of an argument instead."
@@ -354,7 +354,7 @@ def divided(
             "microbatches= does not support. Compute them one after the other."
         ) from None
     numbers = per_example(program, axes)
-    marks = {op: mark for op, mark in _marks(program).items() if mark.gradient in numbers}
+    marks = {op: mark for op, mark in _marks_of(program).items() if mark.gradient in numbers}
     of_examples = _passes(program, marks).keys()
     return Divided(program, once, loops, axes, of_examples)
 

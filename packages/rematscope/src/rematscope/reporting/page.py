@@ -81,7 +81,7 @@ def _fit_html(report: Any) -> list[str]:
     rows = report.kind_rows(lambda share: f"{100 * share:.1f} %")
     return [
         "<h2>1. Does it fit?</h2>",
-        _scrolling(_bar_svg(report), "Peak memory"),
+        _in_scroll_box(_bar_svg(report), "Peak memory"),
         _legend_html(report.bytes_by_kind, math.isfinite(report.peak_bytes)),
         _table_html(rows, {1, 2, 3}, small=True),
     ]
@@ -110,7 +110,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
         '<p class="soft">Bytes in memory after each operation, in the order of execution. Each band is a module; bands '
         "of one kind have one color. Point at a moment, or use the arrow keys.</p>",
         _legend_html(dict.fromkeys(band.kind for band in report.timeline.bands), False),
-        _scrolling(timeline_svg(report.timeline, report.limit), "Live memory over time"),
+        _in_scroll_box(timeline_svg(report.timeline, report.limit), "Live memory over time"),
         '<p class="note" id="moment" aria-live="polite">The peak is marked by a triangle.</p>',
         "<h3>The moment of the peak, by module, operation and line</h3>",
         '<p class="soft">Each part is as wide as its bytes, and has the color of the kind that most of them belong '
@@ -119,7 +119,7 @@ def _contents_html(report: Any, tree: Node) -> list[str]:
         'size="22" placeholder="attention, f32[, model.py"></label><span id="found" aria-live="polite"></span>'
         '<button type="button" id="whole">Show all</button><span class="soft">Click or Enter zooms, Escape zooms out, '
         "arrow keys move.</span></div>",
-        _scrolling(icicle_svg(tree), "Memory at the peak"),
+        _in_scroll_box(icicle_svg(tree), "Memory at the peak"),
         '<p class="note" id="part" aria-live="polite">Point at a part to see its arrays.</p>',
         f"<h3>The largest buffers at the peak</h3>{_table_html(rows, {0}, code={1, 3, 4, 5})}",
         *_rest_html(len(groups), "groups of buffers"),
@@ -170,7 +170,7 @@ def _table_html(
     coded = set(code)
 
     def cell(i: int, text: str) -> str:
-        inner = f"<code>{_breakable(text, rows[0][i])}</code>" if i in coded and text else escape(text)
+        inner = f"<code>{_with_breaks(text, rows[0][i])}</code>" if i in coded and text else escape(text)
         return f"<td{_NUMERIC if i in numeric else ''}>{inner}</td>"
 
     head = "".join(
@@ -183,15 +183,15 @@ def _table_html(
     ]
     kind = ' class="small"' if small else ""
     body = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
-    return _scrolling(body, "table")
+    return _in_scroll_box(body, "table")
 
 
-def _scrolling(content: str, label: str) -> str:
+def _in_scroll_box(content: str, label: str) -> str:
     """Return content that scrolls sideways in a narrow window, also with the keyboard."""
     return f'<div class="scroll" tabindex="0" role="group" aria-label="{label}">{content}</div>'
 
 
-def _breakable(text: str, title: str) -> str:
+def _with_breaks(text: str, title: str) -> str:
     """Return a cell's text, in which names can be broken between parts, but source lines and numbers cannot.
 
     Code to paste can be broken at spaces and after dots.

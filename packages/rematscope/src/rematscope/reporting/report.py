@@ -76,14 +76,14 @@ class Proposal:
         return f"{100 * self.extra_share:.1f} % more FLOPs" if self.extra_work > 0 else "no more FLOPs"
 
     @property
-    def _name(self) -> str:
+    def _snippet_name(self) -> str:
         """The name of the function in `snippet`."""
         return self._subject.name if self._subject.name.isidentifier() else "step"
 
     @property
     def snippet(self) -> str:
         """Python code to paste after the definition of the function."""
-        return snippet_of(self._name, self.changes)
+        return snippet_of(self._snippet_name, self.changes)
 
     @property
     def name_text(self) -> str:
@@ -93,9 +93,9 @@ class Proposal:
         """
         f = self._subject.f
         module = sys.modules.get(getattr(f, "__module__", None) or "")
-        if getattr(module, self._name, None) is f:
+        if getattr(module, self._snippet_name, None) is f:
             return ""
-        return f"In this code, {self._name} is the function that you passed to report."
+        return f"In this code, {self._snippet_name} is the function that you passed to report."
 
     @cached_property
     def by_hand(self) -> str:
@@ -167,7 +167,7 @@ class Report(View):
         self.best: Proposal | None = None
         if found is not None and found != Changes():
             self.best = Proposal(subject, search.tried[found], base, search.measured[found])
-        self.advice = _advice(self)
+        self.advice = _further_advice(self)
 
     @property
     def fits(self) -> bool:
@@ -232,14 +232,14 @@ class Report(View):
     # As text.
 
     def parts(self) -> Iterable[View]:
-        return [Stack(*self._sections())]
+        return [Stack(*self._text_sections())]
 
-    def _sections(self) -> list[View]:
+    def _text_sections(self) -> list[View]:
         return [
             Lines([self.headline]),
             Stack(Lines(["1. Does it fit?"]), self._kinds_table()),
             Stack(Lines(["2. What fills it?"]), *self._peak_tables()),
-            Stack(Lines(["3. What to change?"]), *self._changes()),
+            Stack(Lines(["3. What to change?"]), *self._change_views()),
             Stack(Lines(["4. What was assumed?"]), *map(Paragraph, self.assumptions)),
         ]
 
@@ -291,7 +291,7 @@ class Report(View):
         table = TextTable(rows, more, numeric=("Bytes",))
         return [Lines([f"At the peak, operation {step:,} of {last:,} ({where} pass), the largest buffers are:"]), table]
 
-    def _changes(self) -> list[View]:
+    def _change_views(self) -> list[View]:
         if self.fits:
             return [Paragraph("Nothing: it fits as written.")]
         found: list[View] = []
@@ -351,7 +351,7 @@ class Report(View):
         else:
             none = f"None of the changes that rematscope can apply fits into {bytes_text(self.limit)}."
             others = "" if self._search.is_complete else "Not all combinations were traced, so one of them may fit."
-            why = " ".join(filter(None, (none, self._uncompiled, others, self._floor)))
+            why = " ".join(filter(None, (none, self._uncompiled_sentence, others, self._smallest_peak_sentence)))
         if fixed <= self.limit < fixed + gradients:
             why += (
                 f" The arguments and results take {bytes_text(fixed)}, even if everything that can be donated is, and "
@@ -372,7 +372,7 @@ class Report(View):
         )
 
     @property
-    def _uncompiled(self) -> str:
+    def _uncompiled_sentence(self) -> str:
         """A sentence that says how many changes were not compiled; "" if all were."""
         compiled = len([changes for changes in self._search.measured if changes != Changes()])
         rest = len(self._search.tried) - 1 - compiled
@@ -387,7 +387,7 @@ class Report(View):
         return f"rematscope compiled {compiled} of them; {peaks}{doubt}."
 
     @property
-    def _floor(self) -> str:
+    def _smallest_peak_sentence(self) -> str:
         """A sentence that lists what the smallest peak of all changes consists of."""
         tried = self._search.tried
         least = min(tried, key=lambda changes: self._search.peak_bytes(changes))
@@ -510,7 +510,7 @@ def _uncompiled_text(tried: int, expected: Sequence[str]) -> str:
     return f"{others}{len(expected)} {are} not compiled: {named}{more}. rematscope.measure compiles {them}."
 
 
-def _advice(report: Report) -> list[str]:
+def _further_advice(report: Report) -> list[str]:
     """Return sentences about further changes that may help, which were not applied."""
     found = []
     search, contents = report._search, report.contents

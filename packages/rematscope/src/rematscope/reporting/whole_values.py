@@ -101,9 +101,9 @@ class _ChangedLoss:
 
     def run(self, jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
         """Return the results of the loss."""
-        return self._at(len(self._changes.names), self._body(jaxpr, operands, 0))
+        return self._operands_at(len(self._changes.names), self._run_body(jaxpr, operands, 0))
 
-    def _body(self, jaxpr: Any, operands: Sequence[Any], place: int) -> list[Any]:
+    def _run_body(self, jaxpr: Any, operands: Sequence[Any], place: int) -> list[Any]:
         """Return the results of a jaxpr whose operations start at a place; None for those that are not needed."""
         body, constvars, consts = jax_compat.body_of(jaxpr)
         env: dict[Any, Any] = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
@@ -115,19 +115,21 @@ class _ChangedLoss:
             given = [value(v) for v in eqn.invars]
             stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
             with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack):
-                results = self._operation(eqn, given, place)
+                results = self._run_operation(eqn, given, place)
             env.update(zip(eqn.outvars, results, strict=True))
             place += operation_count(eqn, _OPENED)
         return [value(v) for v in body.outvars]
 
-    def _operation(self, eqn: Any, given: list[Any], place: int) -> Sequence[Any]:
+    def _run_operation(self, eqn: Any, given: list[Any], place: int) -> Sequence[Any]:
         places = set(range(place, place + operation_count(eqn, _OPENED)))
         if not is_opened(eqn, _OPENED):
-            return jax_compat.run(eqn, self._at(place, given)) if place in self._needed else [None] * len(eqn.outvars)
+            if place not in self._needed:
+                return [None] * len(eqn.outvars)
+            return jax_compat.run(eqn, self._operands_at(place, given))
         (body,) = jax_compat.bodies(eqn)
 
         def inside(*operands: Any) -> list[Any]:
-            return self._body(body, operands, place)
+            return self._run_body(body, operands, place)
 
         if self._needed.isdisjoint(places):
             return inside(*given)
@@ -137,7 +139,7 @@ class _ChangedLoss:
             return inside(*given)
         return run_checkpoint(eqn, given, inside)
 
-    def _at(self, place: int, operands: Sequence[Any]) -> list[Any]:
+    def _operands_at(self, place: int, operands: Sequence[Any]) -> list[Any]:
         """Return the operands of an operation, or the outputs, with their changes."""
         found = [*operands]
         for i in range(len(found)):
@@ -167,7 +169,7 @@ class WholeValues:
         starts = itertools.accumulate((len(changes.firsts) for changes in losses.values()), initial=0)
         each = [(pair, (changes, start)) for (pair, changes), start in zip(losses.items(), starts, strict=False)]
         self._of_losses = [{pair[which]: found for pair, found in each} for which in (0, 1)]  # for the whole, a part
-        self._program, self._operations, self._values = self._traced()
+        self._program, self._operations, self._values = self._trace_values()
         types = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
         axes = [axis for changes in losses.values() for axis in changes.axes]
         self.changed = FlatStep(self._run, [*types, *step.leaves], [*axes, *step.axes], step.name)
@@ -207,7 +209,7 @@ class WholeValues:
 
         return lambda loss, *_: replace_calls(loss, run_loss)
 
-    def _traced(self) -> tuple[FlatProgram, list[Operation], list[Variable]]:
+    def _trace_values(self) -> tuple[FlatProgram, list[Operation], list[Variable]]:
         """Return the program of the step, the operations that compute the values, and the variables of the values."""
         types = dict[int, str]()  # of the values, by their numbers
 

@@ -74,7 +74,7 @@ def in_blocks(
             operands: Sequence[Any],
         ) -> list[Any]:
             env = dict(zip(read, operands, strict=True))
-            varying = _varying(body) if in_order and not path else set[Any]()
+            varying = _varying_values(body) if in_order and not path else set[Any]()
             for first, last, around in _divide_into_stretches(_outermost_spans(spans), start, end):
                 eqns = body.eqns[first:last]
                 if around and varying:
@@ -100,7 +100,7 @@ def in_blocks(
     return _rewrite_without_checkpoints(f, functools.partial(divided, ()))
 
 
-def _varying(body: Any) -> set[Any]:
+def _varying_values(body: Any) -> set[Any]:
     """Return the floating-point values of a jaxpr that depend on its inputs; its constants have no gradients."""
     found = {v for v in body.invars if jnp.issubdtype(v.aval.dtype, jnp.inexact)}
     for eqn in body.eqns:

@@ -109,7 +109,7 @@ def name_in_closure(f: Callable[..., Any], value: Any) -> str | None:
     """Return the name of a value that `f`, or a function that `f` wraps, closes over, such as `params.w`; None if there
     is no such name.
     """
-    for each in _reachable(f):
+    for each in _reachable_objects(f):
         if not isinstance(each, types.FunctionType) or _is_library(each.__module__):
             continue
         for name, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
@@ -209,10 +209,10 @@ def _is_object(node: object) -> bool:
 
 def _reachable_tracers(f: Callable[..., Any]) -> Iterator[Any]:
     """Return the tracers among the objects that a function reaches."""
-    return (each for each in _reachable(f) if isinstance(each, jax.core.Tracer))
+    return (each for each in _reachable_objects(f) if isinstance(each, jax.core.Tracer))
 
 
-def _reachable(f: Callable[..., Any]) -> Iterator[Any]:
+def _reachable_objects(f: Callable[..., Any]) -> Iterator[Any]:
     """Yield the objects that a function reaches: closure, globals, `self`, and what these hold, but not in tracers."""
     seen: dict[int, Any] = {}
     queue = deque[Any]([f])

@@ -141,17 +141,17 @@ class ScheduleSearch:
         cached = [one for one in known if one.peak <= limit]
         for one in cached:  # a result for a higher limit is the best here too if it fits, so peaks rise with the limit
             if one.limit >= limit:
-                return self._restore(one.choice, one.measurement), one.bound
+                return self._restore_candidate(one.choice, one.measurement), one.bound
         self._compile_candidates(max(limit, self.fixed_bytes))
         bound = self._lower_bound(limit)
         least = self._best_cost(limit)
         if cheaper := [one for one in cached if one.recompute_cost < least]:  # found for a lower limit
             cheapest = min(cheaper, key=lambda one: one.recompute_cost)
-            self._restore(cheapest.choice, cheapest.measurement)
+            self._restore_candidate(cheapest.choice, cheapest.measurement)
         best = self._best_feasible(limit)
         if best is None and (smallest := min(known, key=lambda one: one.peak, default=None)):
             # The message names the smallest peak that any call has found.
-            self._restore(smallest.choice, smallest.measurement)
+            self._restore_candidate(smallest.choice, smallest.measurement)
         found = best or min(self.compiled, key=lambda one: one.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
             found_for = limit if best else int(found.peak_bytes)
@@ -180,7 +180,7 @@ class ScheduleSearch:
 
     def recall(self, choice: StoredChoice, made: Compiled) -> None:
         """Add a candidate that another process compiled."""
-        candidate = self._restore(choice)
+        candidate = self._restore_candidate(choice)
         candidate.measurement = Measurement(self.call.trace(candidate.function), self.target, made)
 
     # Choice of the next candidate to compile
@@ -452,7 +452,7 @@ class ScheduleSearch:
             return PeakProgram(self.linearized, saved, self.cost)
         return HostPeakProgram(self.moves, saved, self.cost)
 
-    def _restore(self, choice: StoredChoice, measurement: Measurement | None = None) -> Candidate:
+    def _restore_candidate(self, choice: StoredChoice, measurement: Measurement | None = None) -> Candidate:
         """Add a candidate that was compiled before."""
         if choice.placement is not None:
             candidate = self.checkpoints.candidate(choice.placement)

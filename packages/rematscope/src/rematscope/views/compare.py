@@ -104,11 +104,11 @@ class Comparison(View):
     def cells(self) -> list[list[str]]:
         """Return the table as lists of strings: the header, then one list per row."""
         equal = self._equal_columns()
-        columns = {title: texts for title, texts in self._columns.items() if title not in equal}
+        columns = {title: texts for title, texts in self._columns_of_rows.items() if title not in equal}
         return [[*columns], *map(list, zip(*columns.values(), strict=True))]
 
     @cached_property
-    def _columns(self) -> dict[str, list[str]]:
+    def _columns_of_rows(self) -> dict[str, list[str]]:
         """Return the texts of all columns by title."""
         columns: dict[str, list[str]] = {"": [row.label for row in self.rows]}
         columns[_SAVED] = [bytes_text(row.saved_bytes) for row in self.rows]
@@ -124,7 +124,7 @@ class Comparison(View):
 
     def _equal_columns(self) -> dict[str, str]:
         """Return the text of each column that all rows have in common, if there is more than one row."""
-        found = {title: {*texts} for title, texts in self._columns.items() if title not in ("", _SAVED)}
+        found = {title: {*texts} for title, texts in self._columns_of_rows.items() if title not in ("", _SAVED)}
         return {title: texts.pop() for title, texts in found.items() if len(texts) == 1 < len(self.rows)}
 
     def _footer_text(self) -> str:
@@ -135,7 +135,7 @@ class Comparison(View):
             text = f"Equal in every row: {', '.join(pairs)}. {text}"
         if _PEAK in equal and self._recompute_fills_peak():
             text += " At the peak, recomputed and deferred values take the place of unsaved residuals."
-        if any(title.endswith(_COUNTS["transcendentals"]) for title in self._columns):
+        if any(title.endswith(_COUNTS["transcendentals"]) for title in self._columns_of_rows):
             text += " transc.: transcendental evaluations, one per element."
         if any(row.trace.unresolved_shardings for row in self.rows):
             text += " The sharding of some residuals is an estimate, the compiler decides."

@@ -316,10 +316,10 @@ def divided(
     """Divide the program of a step into loops over its microbatches.
 
     Args:
-      program: the step, with marks at its gradients; see `rematscope.reporting.microbatches.jaxpr_of_step`.
+      program: the step, with marks at its gradients; see `rematscope.reporting.flat_step.FlatStep.jaxpr`.
       input_axes: the batch axis of each leaf of the arguments; None for one without.
       function: the name of the step.
-      draws: operations that make random numbers of the batch; see `rematscope.reporting.microbatches.paired_draws`.
+      draws: operations that make random numbers of the batch; see `rematscope.reporting.microbatches`.
       axes: the batch axis of each other variable that has one. It may miss variables between the marks of a gradient.
       draws_in_passes: such operations between the marks of a gradient, unless they read the number of the microbatch.
 

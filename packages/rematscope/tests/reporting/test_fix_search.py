@@ -84,7 +84,8 @@ def test_beyond_the_limit_on_operations_one_refusal_ends_the_search_for_parts(mo
     monkeypatch.setattr(fixes, "_DIVISION_OPERATIONS", limit)
     monkeypatch.setattr(Search, "_first_that_may_fit", lambda self, chosen, option, counts: counts[0])
     monkeypatch.setattr(Search, "_trace_parts", lambda self, chosen, option, count: asked.append(count) or [])
-    search = Search(types.SimpleNamespace(batch_size=64, operations=1), 1, 6, lambda *_: None)
+    subject = types.SimpleNamespace(in_axes=(0,), batch_size=lambda in_axes: 64, operations=1)
+    search = Search(subject, 1, 6, lambda *_: None)
     assert not search._divide([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
     assert len(asked) == traced and search.is_complete == (limit > 0)
 

@@ -289,7 +289,8 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
     Args:
       args, kwargs: the arguments.
       in_axes: for each positional argument, an axis, None, or a container with the argument's structure, as for
-        `jax.vmap`. An entry after those of the positional arguments is a dictionary of the same for keyword arguments.
+        `jax.vmap`. For a named tuple or a dataclass, a dictionary with the axes of some of its fields will do. An entry
+        after those of the positional arguments is a dictionary of the same for keyword arguments.
 
     Raises:
       ValueError: if the structure of a container does not match its argument.
@@ -309,6 +310,27 @@ def leaf_axes(args: Sequence[Any], kwargs: Mapping[str, Any], in_axes: Sequence[
     keywords = [(named.get(name), kwargs[name]) for name in sorted(kwargs)]  # the order of their leaves
     for axes, arg in (*itertools.zip_longest(in_axes[: len(args)], args), *keywords):
         found += jax.tree.leaves(
-            jax.tree.map(of_leaves, axes, arg, is_leaf=lambda v: v is None), is_leaf=lambda v: v is None
+            jax.tree.map(of_leaves, _in_fields(axes, arg), arg, is_leaf=_is_none), is_leaf=_is_none
         )
     return found
+
+
+def fields_of(tree: Any) -> dict[str, Any] | None:
+    """Return the fields of a named tuple or of a dataclass, in the order of their leaves; None for other trees."""
+    children, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda v: v is not tree)
+    named = {path[0].name: child for path, child in children if path and isinstance(path[0], jax.tree_util.GetAttrKey)}
+    return named if named and len(named) == len(children) else None
+
+
+def _in_fields(axes: Any, tree: Any) -> Any:
+    """Return an entry of `in_axes` in which trees like the argument's replace dictionaries of fields."""
+    if type(axes) is dict and (fields := fields_of(tree)) is not None:
+        if unknown := sorted(axes.keys() - fields.keys()):
+            raise ValueError(f"{type(tree).__name__} has no field {unknown[0]!r}. Its fields are {', '.join(fields)}.")
+        structure = jax.tree.structure(tree, is_leaf=lambda v: v is not tree)
+        return jax.tree.unflatten(structure, [_in_fields(axes.get(name), child) for name, child in fields.items()])
+    if type(axes) is dict and type(tree) is dict and axes.keys() == tree.keys():
+        return {key: _in_fields(axes[key], tree[key]) for key in axes}
+    if type(axes) in (tuple, list) and type(tree) is type(axes) and len(axes) == len(tree):
+        return type(axes)(map(_in_fields, axes, tree))
+    return axes

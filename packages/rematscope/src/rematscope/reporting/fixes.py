@@ -298,14 +298,24 @@ class Search:
 
     def _microbatches(self) -> None:
         """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
-        counts, chosen = divisors(self.subject.batch_size), self._smallest_undivided()
+        counts, chosen = self._counts("microbatches"), self._smallest_undivided()
         first = self._first_that_may_fit(chosen, "microbatches", counts) if counts else 1
         if why := self.subject.why_no_microbatches(first):
-            self.refused["microbatches"] = why
-            return
+            if not self.subject.find_other_axes():
+                self.refused["microbatches"] = why
+                return
+            counts = self._counts("microbatches")
         self._divide(chosen, "microbatches", counts)
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
+
+    def _axes(self, option: str) -> tuple[Any, ...]:
+        """Return the axes of the arguments that an option of `rewrite` divides."""
+        return self.subject.microbatch_axes if option == "microbatches" else self.subject.in_axes
+
+    def _counts(self, option: str) -> list[int]:
+        """Return the numbers of parts to try for an option of `rewrite`."""
+        return divisors(self.subject.batch_size(self._axes(option)))
 
     def _offload(self) -> None:
         """Trace loops whose carries are offloaded to host memory, alone and in microbatches if these can be used."""
@@ -315,7 +325,7 @@ class Search:
             self.tried.pop(offloaded, None)
             return
         if not self._are_small([found]) and "microbatches" not in self.refused:
-            self._divide([offloaded], "microbatches", divisors(self.subject.batch_size))
+            self._divide([offloaded], "microbatches", self._counts("microbatches"))
 
     @property
     def _useful_donation(self) -> tuple[int, ...]:
@@ -343,7 +353,7 @@ class Search:
           Whether any number of parts is expected to fit.
         """
         counts = list(numbers)
-        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self.subject.batch_size:
+        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self.subject.batch_size(self._axes(option)):
             # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
             if self._divide(chosen, option, counts[:-1]):
                 return True
@@ -418,7 +428,7 @@ class Search:
             return []
         parts: dict[str, Any] = {option: count}
         if option != "head_chunks":
-            parts["in_axes"] = self.subject.in_axes
+            parts["in_axes"] = self._axes(option)
         made = list[Traced | None]()
         for changes in chosen:
             if self._least_peak(changes, option, count) > _OVER * self.limit:
@@ -439,7 +449,7 @@ class Search:
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        self._divide(chosen, "chunks", divisors(self.subject.batch_size))
+        self._divide(chosen, "chunks", self._counts("chunks"))
 
     def _nest_checkpoints(self) -> None:
         """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""

@@ -109,7 +109,7 @@ class Changes:
             if getattr(self, name) > 1:
                 parts.append(f"{name}={getattr(self, name)}")
         if self.microbatches > 1 or self.chunks > 1:
-            parts.append(f"in_axes={self.in_axes}")
+            parts.append(f"in_axes={self.in_axes}".replace("'", '"'))
         if self.donate_argnums:
             parts.append(f"donate_argnums={self.donate_argnums}")
         return ", ".join(parts)
@@ -691,7 +691,8 @@ def rewrite(
         equals that of `f`, as for `chunks`. This option does not need `in_axes`.
       in_axes: for `microbatches` and `chunks`, the batch axis of each positional argument, as for `jax.vmap`: an
         integer, None for an argument without a batch axis, or a container with the structure of the argument, such as
-        `(None, None, {"tokens": 0, "positions": None})`. If the step takes its batch as keyword arguments, the last
+        `(None, None, {"tokens": 0, "positions": None})`. For a named tuple or a dataclass, a dictionary gives the axes
+        of some of its fields: `({"carry": 0}, 1)`. If the step takes its batch as keyword arguments, the last
         entry, after those of all positional arguments, is a dictionary of their axes by name.
       donate_argnums: the indices of positional arguments whose buffers may be reused, as for `jax.jit`. The caller must
         not use these arguments after the call.

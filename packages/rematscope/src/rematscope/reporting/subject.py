@@ -15,7 +15,7 @@ from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
-from rematscope.reporting.arrays import arguments_of, leaf_axes, shardings_of
+from rematscope.reporting.arrays import arguments_of, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.flat_step import FlatStep
@@ -79,6 +79,7 @@ class Subject:
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
         self._needs_values: dict[int, bool] = {}  # for each number of microbatches, whether they need whole values
         self._length_error = ""  # the step's first error for another length of an axis
+        self._other_axes: tuple[Any, ...] = ()  # the axes of microbatches, if they are not those of `in_axes`
         # The work of the search so far: the operations of the function, per trace, candidate for `in_axes` and proof.
         self.operations = 0
 
@@ -212,9 +213,10 @@ class Subject:
         return best or next(filter(self._divides_gradients, candidates), ())
 
     def _divides_gradients(self, in_axes: tuple[Any, ...]) -> bool:
-        """Return whether gradients per example, inside of `jax.vmap`, can be computed in microbatches along axes."""
+        """Return whether the step's gradient is proved to be computed by two or more microbatches along axes."""
         if not self.is_step:
             return False
+        self.operations += self.size
         step = self._step_with_axes(in_axes)
         return not prove_or_explain(step, divisors(_batch_size(step))[0])[0]
 
@@ -322,25 +324,39 @@ class Subject:
     def _flat_leaves(self) -> list[Any]:
         return jax.tree.leaves((self.arguments.args, self.arguments.kwargs))
 
-    @functools.cached_property
-    def _whole_step(self) -> WholeStep:
-        return self._step_with_axes(self.in_axes)
+    @property
+    def microbatch_axes(self) -> tuple[Any, ...]:
+        """The axes that microbatches divide: those of `in_axes`, unless `find_other_axes` found others."""
+        return self._other_axes or self.in_axes
+
+    def find_other_axes(self) -> bool:
+        """Look for axes along which the gradient can be computed in microbatches, and return whether there are any.
+
+        This is for a step whose `in_axes` cannot be those of microbatches. In a recurrent network, for example, they
+        may be those of time, along which most bytes of the loss can be divided into chunks.
+        """
+        for candidate in self._axes_candidates():
+            if candidate != self.in_axes and self._divides_gradients(candidate):
+                self._other_axes = candidate
+                self._unproved.clear()
+                return True
+        return False
 
     def _step_with_axes(self, in_axes: tuple[Any, ...]) -> WholeStep:
         flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
         return WholeStep(FlatStep(flat.updating, leaves, axes, self.name))
 
-    @functools.cached_property
-    def batch_size(self) -> int:
-        """The length of the batch axis; 0 if there is none."""
-        return _batch_size(self._whole_step)
+    def batch_size(self, in_axes: tuple[Any, ...]) -> int:
+        """Return the length of the batch axis; 0 if there is none."""
+        return _batch_size(self._step_with_axes(in_axes))
 
     def why_no_microbatches(self, count: int) -> str:
         """Return a sentence on why the gradient cannot be computed in `count` microbatches; "" if it can."""
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
-        if self.batch_size < 2:
+        step = self._step_with_axes(self.microbatch_axes)
+        if _batch_size(step) < 2:
             why = (
                 f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
                 "divided."
@@ -353,7 +369,7 @@ class Subject:
             return why
         if count not in self._unproved:
             self.operations += self.size
-            why, values = prove_or_explain(self._whole_step, count)
+            why, values = prove_or_explain(step, count)
             self._unproved[count], self._needs_values[count] = why, values is not None
         return self._unproved[count]
 
@@ -373,8 +389,11 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
     """Return the entry of `in_axes` for an argument: `axis` for each leaf whose length along it is `size`.
 
     If `others` is True, other axes of that length count too. Return None if the entry cannot be written as axes in
-    dictionaries, tuples and lists.
+    dictionaries, tuples, lists and fields.
     """
+    if (fields := fields_of(tree)) is not None:
+        entry = _merge_equal_axes({name: _axes_in(fields[name], are_data, axis, size, others) for name in fields})
+        return {name: each for name, each in entry.items() if each is not None} if type(entry) is dict else entry
     if type(tree) is dict:
         return _merge_equal_axes({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
     if type(tree) in (tuple, list):

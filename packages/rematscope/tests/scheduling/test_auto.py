@@ -25,7 +25,7 @@ from rematscope.scheduling.blocks import in_blocks, in_iterations
 from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
 from rematscope.scheduling.checkpoint_placement import placements
-from rematscope.scheduling.cuts import kept_at_cuts, stretches
+from rematscope.scheduling.cuts import saved_at_cuts, stretches
 from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
@@ -308,7 +308,7 @@ def test_a_model_is_cut_between_its_layers():
     assert stretches(jaxpr_of(jnp.sin, X), False) == ()
     turns, own = (trace(f, WS, X) for f in (in_iterations(jax.jit(looped)), checkpointed(looped)))
     assert turns.bytes_by_kind() == own.bytes_by_kind() != trace(looped, WS, X).bytes_by_kind()
-    (boundaries, *_) = kept_at_cuts(linearize(trace(deep, WS, X)))
+    (boundaries, *_) = saved_at_cuts(linearize(trace(deep, WS, X)))
     assert {value.shape for value in boundaries} == {X.shape}
     assert len(boundaries) == len(WS[0]) - 1
 

@@ -118,6 +118,12 @@ def stacked_and_repeated(w, x, y):
     return jnp.mean(jnp.square(h).sum((1, 2)) * y)
 
 
+def stacked_losses(w, x, y):
+    losses = jnp.stack([squares(w, x, y).mean(), jnp.abs(x @ w).mean(), jnp.sum(w**2)])
+    first, *_ = losses
+    return first + jnp.dot(jnp.arange(3.0), losses) + jnp.split(losses, [1])[1].sum()
+
+
 def positions_by_binary_search(w, x, y):
     """JAX 0.12 traces searchsorted to a primitive with a body of its own."""
     place = jax.vmap(jnp.searchsorted)(jnp.sort(x, -1), y)
@@ -172,7 +178,8 @@ def mean_of_squares(w, x, y):
 
 AVERAGES = [
     mean_of_squares, mean_in_a_scan, two_means, per_example_weights, checkpointed,
-    positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, dropout_in_a_checkpoint, dropout_in_a_scan,
+    positions_in_a_scan, with_sharding_constraints, stacked_and_repeated, stacked_losses,
+    dropout_in_a_checkpoint, dropout_in_a_scan,
     dropout_per_example, positions_by_binary_search, filtered, whitened, in_random_order, checked_per_example,
     lambda w, x, y: squares(w, dropped(x, kind="rbg"), y).mean(),
     lambda w, x, y: jnp.square(x @ w)[jnp.arange(len(x)), jnp.int32(y > 0)].mean(),

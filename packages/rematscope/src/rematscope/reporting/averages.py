@@ -54,9 +54,10 @@ from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 _CUSTOM_GRADIENTS = frozenset({"custom_vjp_call"})
 _LINEAR = frozenset(
     "neg reshape broadcast_in_dim squeeze expand_dims transpose copy name stop_gradient reduce_sum slice rev "
-    "optimization_barrier sharding_constraint reshard convert_element_type".split()
+    "optimization_barrier sharding_constraint reshard convert_element_type split unstack".split()
 )
-_SUMS = frozenset({"add", "sub", "add_any", "concatenate"})
+_DIVISIONS = frozenset({"split", "unstack"})  # their results are parts of the operand
+_SUMS = frozenset({"add", "sub", "add_any", "concatenate", "stack"})
 _PRODUCTS = frozenset({"mul", "dot_general", "conv_general_dilated"})
 _MARK = "rematscope.loss"
 _OTHER = "other"  # in place of the batch axis of a value whose shapes differ in more than one axis
@@ -667,7 +668,7 @@ class _Proof:
         scaled = self._of_linear(op, operands, divides)
         if scaled is None or (scaled.how == "sum" and not _is_wide(op)):
             return None
-        return [scaled if scaled.how != "same" or axes[0] is None else scaled._replace(how="sliced")]
+        return [scaled if scaled.how != "same" or axis is None else scaled._replace(how="sliced") for axis in axes]
 
     def _of_custom_gradient(self, op: Pair, operands: Sequence[Relation]) -> list[Relation] | None:
         """Return the relations of the results of a `custom_vjp` function.
@@ -716,9 +717,9 @@ class _Proof:
         return _UNKNOWN if how is None else Relation(how, scale, blocks=max(relation.blocks, 1))
 
     def _of_linear(self, op: Pair, operands: Sequence[Relation], divides: bool) -> Relation | None:
-        """Return the relation of the result of an operation that is linear in an operand; None if it is unknown."""
+        """Return the relation of the results of an operation that is linear in an operand; None if it is unknown."""
         name, summed = op.name, any(r.how == "sum" for r in operands)
-        if len(op.outvars) != 1 or not _is_linear(op):
+        if (len(op.outvars) != 1 and name not in _DIVISIONS) or not _is_linear(op):
             return None
         if not is_float(op.outvars[0].aval) and not (_is_wide(op) and name in _LINEAR - {"neg"}):
             return None  # integers may wrap around

@@ -114,3 +114,23 @@ def test_a_batch_that_two_parts_do_not_divide_enough_is_divided_further():
     seven = subject.traced(Changes("layers", microbatches=7, in_axes=(None, 0)))
     best = rematscope.report(step, *args, memory=int(1.3 * seven.memory.peak_bytes)).best
     assert best is not None and best.changes.microbatches == 7
+
+
+def test_a_refusal_of_single_examples_does_not_refuse_other_microbatches():
+    """Even two examples per microbatch are predicted not to fit, and the proof fails for single examples."""
+
+    def step(w, x):
+        def loss(w):
+            h = jax.nn.softmax(jnp.tanh(x @ w), axis=1)  # the batch is the only axis that can be divided
+            return jnp.mean(h[:-1] * h[1:]) if len(x) == 1 else jnp.mean(h**2)
+
+        return w - jax.grad(loss)(w)
+
+    args = jax.ShapeDtypeStruct((32, 32), jnp.float32), jax.ShapeDtypeStruct((8, 256, 32), jnp.float32)
+    subject = Subject(step, args, {}, None, "cpu")
+    assert subject.why_no_microbatches(8) and not subject.why_no_microbatches(4)
+    limit = int(0.9 * subject.traced(Changes(microbatches=4, in_axes=(None, 0))).memory.peak_bytes)
+    search = Search(subject, limit, 6, lambda *_: None)
+    search.tried[Changes()] = subject.traced(Changes())
+    search._microbatches()
+    assert "microbatches" not in search.refused

@@ -300,6 +300,8 @@ class Search:
         """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
         counts, chosen = self._counts("microbatches"), self._smallest_undivided()
         first = self._first_that_may_fit(chosen, "microbatches", counts) if counts else 1
+        if len(counts) > 1 and first == self.subject.batch_size(self._axes("microbatches")):
+            first = counts[-2]  # the proof may fail for single examples alone
         if why := self.subject.why_no_microbatches(first):
             if not self.subject.find_other_axes():
                 self.refused["microbatches"] = why

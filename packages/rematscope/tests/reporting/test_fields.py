@@ -12,6 +12,7 @@ import pytest
 from flax import struct
 
 from rematscope import PlanError, report, rewrite
+from rematscope.reporting.subject import Subject
 
 TIME, BATCH, WIDTH, TOKENS = 32, 12, 16, 512
 OPTIMIZER = optax.adam(1e-2)
@@ -101,3 +102,16 @@ def test_a_recurrent_network_gets_microbatches_along_the_batch_axis(kind):
     assert re.search(r'in_axes=\(\{"carry": 0\}, 1\)', found.best.snippet)
     expected = step(*args)
     assert_same(found.best.function(*args), expected)  # this may donate the arguments
+
+
+def test_only_a_whole_field_has_a_batch_axis():
+    """Some arrays of an optimizer have the batch's length by chance, here those of a bias."""
+
+    def loss(state, x):
+        return jnp.mean(jnp.tanh(x @ state.params["kernel"] + state.params["bias"] + state.carry))
+
+    params = {"kernel": jnp.ones((WIDTH, BATCH)), "bias": jnp.ones(BATCH)}
+    state = NamedState(params, OPTIMIZER.init(params), jnp.ones((BATCH, BATCH)))
+    candidates = Subject(loss, (state, jnp.ones((BATCH, WIDTH))), {}, None, "cpu")._axes_candidates()
+    assert ({"carry": 0}, 0) in candidates
+    assert all(isinstance(axis, int) for first, _ in candidates if first for axis in first.values())

@@ -389,11 +389,14 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
     """Return the entry of `in_axes` for an argument: `axis` for each leaf whose length along it is `size`.
 
     If `others` is True, other axes of that length count too. Return None if the entry cannot be written as axes in
-    dictionaries, tuples, lists and fields.
+    dictionaries, tuples, lists and fields. The axis of a field is that of all its arrays.
     """
     if (fields := fields_of(tree)) is not None:
         entry = _merge_equal_axes({name: _axes_in(fields[name], are_data, axis, size, others) for name in fields})
-        return {name: each for name, each in entry.items() if each is not None} if type(entry) is dict else entry
+        if type(entry) is not dict:
+            return entry
+        # A batch axis is that of a whole field. Only some arrays of an optimizer's state have a length by chance.
+        return {name: each for name, each in entry.items() if isinstance(each, int)} or None
     if type(tree) is dict:
         return _merge_equal_axes({key: _axes_in(tree[key], are_data, axis, size, others) for key in sorted(tree)})
     if type(tree) in (tuple, list):

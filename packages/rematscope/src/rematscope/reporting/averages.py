@@ -353,7 +353,7 @@ class _Proof(Relations):
         if op.name in SUMS | {"select_n"} and any(r.how == "unknown" for r in found):
             pairs = [*enumerate(zip(op.invars, new, strict=True))]
             factors = {(place, i): f for i, (v, r) in pairs if (f := self._factor_to_mean(v, r)) is not None}
-            new = [self._mean if (place, i) in factors else r for i, r in enumerate(new)]
+            new = [self._mean_relation if (place, i) in factors else r for i, r in enumerate(new)]
             found = self._of_operation(op, new)
         is_known = not any(r.how == "unknown" for r in found)
         if is_known:

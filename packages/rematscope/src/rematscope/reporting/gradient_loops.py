@@ -78,7 +78,7 @@ def gradient_marks(program: FlatProgram) -> list[tuple[int, Variable]]:
 
 def in_passes(program: FlatProgram) -> set[Operation]:
     """Return the operations of a program that are between the first and the last mark of the same gradient."""
-    return set(_passes(program, _marks_of(program)))
+    return set(_passes_around(program, _marks_of(program)))
 
 
 def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[int]:
@@ -112,7 +112,7 @@ def without_batch(
         if not is_known and (op in draws or not on_batch.isdisjoint(variables_of(op.invars))):
             on_batch.update(op.outvars)
     numbers = {mark.gradient for mark in marks.values()}
-    for op, around in _passes(program, marks).items():
+    for op, around in _passes_around(program, marks).items():
         if op in draws or not on_batch.isdisjoint(variables_of([*op.invars, *op.outvars])):
             numbers.difference_update(around)
     return numbers
@@ -124,7 +124,7 @@ def outside_passes(program: FlatProgram) -> list[Operation]:
     return [op for op in program.operations if op not in inside]
 
 
-def _passes(program: FlatProgram, marks: Mapping[Operation, Mark]) -> dict[Operation, list[int]]:
+def _passes_around(program: FlatProgram, marks: Mapping[Operation, Mark]) -> dict[Operation, list[int]]:
     """Return the numbers of the gradients between whose first and last mark an operation is, for each one inside."""
     first, last = dict[int, int](), dict[int, int]()
     for i, op in enumerate(program.operations):
@@ -189,7 +189,7 @@ class _Division:
         self._marks = {op: mark for op, mark in _marks_of(program).items() if mark.gradient not in once}
         self._each_example = per_example(program, axes)
         self._gradients = {v for number, v in gradient_marks(program) if number not in self._each_example | {*once}}
-        self._passes = _passes(program, self._marks)
+        self._passes = _passes_around(program, self._marks)
         read = (v for op in self._passes for v in op.outvars)
         self._for_gradients = set(operations_before(read, program.operations))
         self._used = _used_operations(program, self._marks)
@@ -355,7 +355,7 @@ def divided(
         ) from None
     numbers = per_example(program, axes)
     marks = {op: mark for op, mark in _marks_of(program).items() if mark.gradient in numbers}
-    of_examples = _passes(program, marks).keys()
+    of_examples = _passes_around(program, marks).keys()
     return Divided(program, once, loops, axes, of_examples)
 
 

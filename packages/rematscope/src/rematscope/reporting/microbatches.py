@@ -250,13 +250,13 @@ class Microbatches:
         """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws."""
         losses: tuple[list[Any], list[Any]] = ([], [])
         whole, plain = (
-            flat_program(self._step.jaxpr(parts, _recording(found)))
+            flat_program(self._step.jaxpr(parts, _record_losses(found)))
             for parts, found in zip((1, self._count), losses, strict=True)
         )
         try:
             both, draws = self.divided_pair(whole, plain)
         except NotPaired:
-            raise self._differs() from None
+            raise self._difference_error() from None
         whole_losses = self._paired_losses(*losses)
         if not any(
             self._operations_with_number(flat_program(one).operations, flat_program(other).operations)
@@ -272,10 +272,10 @@ class Microbatches:
         draws = self._paired_draws(whole, numbered)
         program = divided(numbered, self._step.axes, self._step.name, [*draws], axes)
         if comparable_interface(program) != comparable_interface(both[1]):
-            raise self._differs("with its part of the random numbers")
+            raise self._difference_error("with its part of the random numbers")
         return both[0], program, draws
 
-    def _differs(self, how: str = "from that for the whole batch") -> PlanError:
+    def _difference_error(self, how: str = "from that for the whole batch") -> PlanError:
         return PlanError(f"The program of {self._step.name} for a microbatch differs {how}.")
 
     def divided_pair(
@@ -333,7 +333,7 @@ class Microbatches:
         outside = [outside_passes(each) for each in (program, numbered)]
         gradients = [[v for _, v in gradient_marks(each)] for each in (program, numbered)]
         if [op.name for op in outside[0]] != [op.name for op in outside[1]] or len(gradients[0]) != len(gradients[1]):
-            raise self._differs("with its part of the random numbers")
+            raise self._difference_error("with its part of the random numbers")
         pairs = [*zip(program.inputs, numbered.inputs, strict=True), *zip(*gradients, strict=True)]
         for op, other in zip(*outside, strict=True):
             pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
@@ -371,7 +371,7 @@ class Microbatches:
         names = [[op.name for op in operations] for operations in both]
         known = [[*each.program.inputs, *each.program.constants, *each.crossing] for each in (whole, part)]
         if names[0] != names[1] or len(known[0]) != len(known[1]):
-            raise self._differs()
+            raise self._difference_error()
         variables: dict[Any, Any] = dict(zip(*known, strict=True))
         found = dict[Operation, Operation]()
         for op, other in zip(*both, strict=True):
@@ -429,7 +429,7 @@ def _evaluate_twice(op: Operation, whole: Operation | None, inside: dict[Any, An
         evaluate([whole], outside)
 
 
-def _recording(found: list[Any]) -> Callable[..., Callable[..., Any]]:
+def _record_losses(found: list[Any]) -> Callable[..., Callable[..., Any]]:
     """Return a function that changes a loss so that it appends its jaxpr to `found` when it is traced."""
 
     def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:

@@ -86,13 +86,13 @@ class Relations:
         self._is_in_rule = False  # in the rule of a custom gradient, other functions' custom gradients are not used
 
     @property
-    def _mean(self) -> Relation:
+    def _mean_relation(self) -> Relation:
         """The relation of a value for the whole batch that is the mean over the parts."""
         return Relation("sum", Fraction(1, self._count))
 
     def is_mean(self, relation: Relation) -> bool:
         """Return whether a relation implies that the value for the whole batch is the mean over the parts."""
-        return relation in (SAME, ZERO, self._mean)
+        return relation in (SAME, ZERO, self._mean_relation)
 
     def of_program(
         self,
@@ -398,7 +398,7 @@ class Relations:
             return ZERO
         if len(set(present)) == 1:
             return present[0]
-        return self._mean if all(map(self.is_mean, present)) else None
+        return self._mean_relation if all(map(self.is_mean, present)) else None
 
     def _of_scan(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation] | None:
         loop, other = jax_compat.scan_of(op.eqn), jax_compat.scan_of(op.part.eqn)
@@ -427,7 +427,7 @@ class Relations:
             return one if one.how == "unknown" else other
         if ZERO in (one, other):
             return other if one == ZERO else one
-        return self._mean if self.is_mean(one) and self.is_mean(other) else UNKNOWN
+        return self._mean_relation if self.is_mean(one) and self.is_mean(other) else UNKNOWN
 
 
 def one_block(relation: Relation, blocks: int = 1) -> Relation:

@@ -172,7 +172,7 @@ class WholeValues:
         self._program, self._operations, self._values = self._trace_values()
         types = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
         axes = [axis for changes in losses.values() for axis in changes.axes]
-        self.changed = FlatStep(self._run, [*types, *step.leaves], [*axes, *step.axes], step.name)
+        self.changed = FlatStep(self._run_step, [*types, *step.leaves], [*axes, *step.axes], step.name)
 
     def with_values(self, leaves: Sequence[Any]) -> FlatStep:
         """Return the step for leaves of the whole batch, and for the values that follow from these."""
@@ -180,7 +180,7 @@ class WholeValues:
         evaluate(self._operations, env)
         return dataclasses.replace(self.changed, leaves=[*(value_of(v, env) for v in self._values), *leaves])
 
-    def _run(self, *arguments: Any) -> Any:
+    def _run_step(self, *arguments: Any) -> Any:
         """Run the step on the values, followed by its leaves."""
         count = len(self._values)
         values, leaves = arguments[:count], arguments[count:]

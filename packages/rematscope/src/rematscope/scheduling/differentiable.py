@@ -61,12 +61,12 @@ def differentiable(
         is_given = [flow and not no for flow, no in zip(flows, zero, strict=True)]
 
         def of_jax(*operands: Any) -> Arrays:
-            given, _, cotangents = _split(operands, count, given_cotangents)
+            given, _, cotangents = _split_operands(operands, count, given_cotangents)
             pull = vjp_of_some(select_outputs(rerun, is_given), given, asked)[1]
             return tuple(pull(list(cotangents)))
 
         def pulled(*operands: Any) -> Arrays:
-            given, saved, rest = _split(operands, count, given_cotangents)
+            given, saved, rest = _split_operands(operands, count, given_cotangents)
             flowing, pairs = iter(rest), zip(flows, zero, zeros, strict=True)
             cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
             found = backward(zero, asked)(*saved, *given, *cotangents)
@@ -76,11 +76,11 @@ def differentiable(
 
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         asked = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
-        results, saved, _ = _split(forward_for(asked)(*primals), len(outputs), 0)
+        results, saved, _ = _split_operands(forward_for(asked)(*primals), len(outputs), 0)
         count, fixed = len(primals), len(primals) + len(saved)  # what follows must hold no value of the trace
 
         def straight(*operands: Any) -> Arrays:
-            given, _, dots = _split(operands, count, len(asked))
+            given, _, dots = _split_operands(operands, count, len(asked))
             return tuple(jvp_of_some(select_outputs(rerun, flows), given, asked, dots))
 
         def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
@@ -105,7 +105,7 @@ def differentiable(
     return _with_rule(f, rule, has_mutable_arrays)
 
 
-def _split(operands: Arrays, first: int, last: int) -> tuple[Arrays, Arrays, Arrays]:
+def _split_operands(operands: Arrays, first: int, last: int) -> tuple[Arrays, Arrays, Arrays]:
     """Return the first operands, those in the middle, and the last ones."""
     end = len(operands) - last
     return operands[:first], operands[first:end], operands[end:]

@@ -304,26 +304,19 @@ class Contents:
     @cached_property
     def modules(self) -> list[Module]:
         """The FLOPs and the bytes at the peak of each module, the largest first."""
-        work: dict[tuple[str, ...], tuple[int, int, int]] = {}
+        work: dict[tuple[str, ...], list[int]] = {}
         for equation, times in itertools.chain.from_iterable(program.walk() for program in programs_of(self.passes)):
             if equation.bodies:
                 continue
-            cost = cost_of(equation)
-            total = operations(cost) * times
             which = 0 if not equation.role else 1 if equation.role in ("R", "D") else 2
-            before = work.get(path := path_of(equation), (0, 0, 0))
-            work[path] = (
-                before[0] + total * (which == 0),
-                before[1] + total * (which == 1),
-                before[2] + total * (which == 2),
-            )
+            work.setdefault(path_of(equation), [0, 0, 0])[which] += operations(cost_of(equation)) * times
         nbytes = Counter[tuple[str, ...]]()
         for buffer in self.peak:
             if buffer.kind not in ("parameters", "optimizer state", "arguments"):
                 nbytes[buffer.module] += buffer.nbytes
         for path in nbytes:
-            work.setdefault(path, (0, 0, 0))
-        rows = [Module(path, *amounts, nbytes[path]) for path, amounts in work.items()]
+            work.setdefault(path, [0, 0, 0])
+        rows = [Module(path, f, r, b, nbytes[path]) for path, (f, r, b) in work.items()]
         return sorted(rows, key=lambda m: (-m.peak_bytes, -(m.forward_flops + m.recompute_flops + m.backward_flops)))
 
     def trace_events(self) -> dict[str, Any]:
@@ -337,12 +330,11 @@ class Contents:
             }
         ]
         live, fixed = self.memory.temporary_bytes, self.memory.fixed_bytes
-        kinds: list[dict[str, int]] = [{} for _ in range(len(live) + 1)]
+        kinds = [Counter[str]() for _ in range(len(live) + 1)]
         for each in self.memory.temporaries:
             kind = self._kind_of(each)
-            kinds[each.start][kind] = kinds[each.start].get(kind, 0) + each.nbytes
-            stop = min(each.stop, len(live))
-            kinds[stop][kind] = kinds[stop].get(kind, 0) - each.nbytes
+            kinds[each.start][kind] += each.nbytes
+            kinds[min(each.stop, len(live))][kind] -= each.nbytes
         now = Counter[str]({"arguments and outputs": fixed})
         for i, step in enumerate(self.memory.steps):
             now.update(kinds[i])

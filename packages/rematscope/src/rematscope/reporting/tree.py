@@ -1,6 +1,7 @@
 """The buffers at the peak as a tree: module, layer, operation, line."""
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from rematscope.reporting.contents import Buffer
@@ -73,9 +74,9 @@ def _sort_children(node: Node) -> None:
         _sort_children(child)
     node.children = {c.name: c for c in sorted(node.children.values(), key=lambda c: -c.nbytes)}
     if node.children:
-        by_kind: dict[str, int] = {}
+        by_kind = Counter[str]()
         for child in node.children.values():
-            by_kind[child.kind] = by_kind.get(child.kind, 0) + child.nbytes
+            by_kind[child.kind] += child.nbytes
         node.kind = max(by_kind, key=by_kind.__getitem__)
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -138,34 +138,38 @@ class Search:
             return Changes()
         if self.least_fixed_bytes > self.limit:
             return None  # no change can make it fit
-        self._look_at_checkpoints()
-        self._chunk_head()
-        self._donate()
-        found = self._compile_in_order(self.compiles - 1)
-        if found is None:
-            self._microbatches()
-            found = self._compile_in_order(self.compiles)
-        if found is None and Changes("loops") in self.tried and self.subject.target != "cpu":
-            self._offload()
-            found = self._compile_in_order(self.compiles + 1)
-        if found is None:
-            self._chunk(self._smallest_undivided())
-            found = self._compile_in_order(self.compiles + 2)
-        layers = Changes("layers", donate_argnums=self._useful_donation)
-        if found is None and Changes("layers") in self.tried and layers not in self._smallest_undivided():
-            self._chunk([layers])  # chunks divide the memory inside of checkpoints, so other checkpoints may be better
-            found = self._compile_in_order(len(self.measured) + 1)
-        if found is None and Changes("layers") in self.tried:
-            self._nest_checkpoints()
-            found = self._compile_in_order(len(self.measured) + 1)
-        if found is None:
-            found = self._plan_gradient()
+        for compiles in self._stages():
+            found = self._compile_in_order(compiles)
+            if found is not None:
+                return self._improve(found)
+        found = self._plan_gradient()
         if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
             self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
         if found is None and self.may_overestimate:
             found = self._compile_each_group()
         return found if found is None else self._improve(found)
+
+    def _stages(self) -> Iterator[int]:
+        """Trace more and more changes, and yield after each kind of them how many programs may be compiled in all."""
+        self._look_at_checkpoints()
+        self._chunk_head()
+        self._donate()
+        yield self.compiles - 1
+        self._microbatches()
+        yield self.compiles
+        if Changes("loops") in self.tried and self.subject.target != "cpu":
+            self._offload()
+            yield self.compiles + 1
+        self._chunk(self._smallest_undivided())
+        yield self.compiles + 2
+        if Changes("layers") in self.tried:
+            layers = Changes("layers", donate_argnums=self._useful_donation)
+            if layers not in self._smallest_undivided():
+                self._chunk([layers])  # chunks divide the memory inside of checkpoints, so others may be better
+                yield len(self.measured) + 1
+            self._nest_checkpoints()
+            yield len(self.measured) + 1
 
     # Changes to consider
 

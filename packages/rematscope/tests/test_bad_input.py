@@ -233,7 +233,7 @@ def test_invalid_arguments_are_refused_everywhere(name):
     call = TAKE_ARGUMENTS[name]
     if name != "with_schedule":  # whose function may be one of what it closes over
         refused(TraceError, "^there are no arguments to differentiate", lambda: call(net))
-    refused(TraceError, "^an argument holds 'relu', a str, and only arrays", lambda: call(net, W, "relu"))
+    refused(TraceError, "^`x` is 'relu', a str, and only arrays", lambda: call(net, W, "relu"))
 
 
 @pytest.mark.parametrize(

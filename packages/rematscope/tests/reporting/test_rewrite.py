@@ -486,7 +486,7 @@ def test_a_setting_that_could_change_unnoticed_is_refused(options):
         return w - settings.rate * jax.grad(lambda w: jnp.mean(jnp.sin(x @ w)))(w)
 
     w, x = jnp.eye(4), jnp.ones((8, 4))
-    with pytest.raises(PlanError, match="a value of type Settings, a setting that cannot be hashed"):
+    with pytest.raises(PlanError, match="a value of type Settings, a static value that cannot be hashed"):
         rewrite(step, **options)(Settings(0.1), w, x)
     frozen_class = dataclasses.make_dataclass("Frozen", ["rate"], frozen=True)
     for rate in (0.1, 5.0):

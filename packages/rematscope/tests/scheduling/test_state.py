@@ -325,16 +325,6 @@ def test_results_that_hold_programs_of_jax_say_that_they_cannot_be_copied(copied
             copied(result)
 
 
-@pytest.mark.parametrize("setting", [True, 2, 2.5])
-def test_a_setting_whose_value_is_read_must_be_bound(setting):
-    def f(w, setting):
-        return jnp.sin(w @ w).sum() if setting > 0 else w.sum()
-
-    for make in (lambda f: auto(f, peak="1 MiB"), with_schedule):
-        with pytest.raises(TraceError, match=r"reads the value of an argument.*functools.partial"):
-            make(f)(W, setting)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("norm", [nnx.LayerNorm, nnx.BatchNorm])
 @pytest.mark.parametrize(

@@ -1,6 +1,9 @@
 """Arguments that are not arrays, such as an Equinox model's functions, are static values of a call."""
 
+import dataclasses
+import functools
 import inspect
+import math
 
 import equinox as eqx
 import jax
@@ -11,7 +14,7 @@ from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
-from rematscope import TraceError, lint, measure, plan, rewrite, trace
+from rematscope import PlanError, TraceError, auto, lint, measure, plan, rewrite, trace, with_schedule
 
 MODEL = eqx.nn.MLP(8, 8, 16, 2, activation=jax.nn.gelu, key=jax.random.key(0))
 X = jax.random.normal(jax.random.key(1), (4, 8))
@@ -90,18 +93,117 @@ def test_the_state_that_an_nnx_module_gets_counts():
     assert passes.cost.transcendentals > 0
 
 
-def test_numbers_are_arrays_as_before():
-    passes = trace(lambda x, scale, act: act(x) * scale, X, 2.0, jnp.sin)
+KINDS = {
+    "bool": (True, lambda s, h: jnp.tanh(h) if s else h),
+    "float": (0.5, lambda s, h: h * s),
+    "float that is read": (0.5, lambda s, h: h if s > 0.1 else -h),
+    "int": (2, lambda s, h: sum([h] * s)),
+    "str": ("relu", lambda s, h: getattr(jax.nn, s)(h)),
+    "function": (jnp.tanh, lambda s, h: s(h)),
+}
+AROUND = {"as written": lambda f: f, "jit": jax.jit, "filter_jit": eqx.filter_jit}
+
+
+def loss_and_step(kind, around):
+    """Return a loss, a step and its parameters: a dictionary, or for filter_jit an Equinox module."""
+    value, use = KINDS[kind]
+
+    def own_loss(params, x):
+        w, s = (params["w"], params["s"]) if isinstance(params, dict) else (params.layers, params.activation)
+        return jnp.mean(use(s, x @ w) ** 2)
+
+    def step(params, x):
+        if isinstance(params, dict):
+            g = jax.grad(lambda w: own_loss({**params, "w": w}, x))(params["w"])
+            return {**params, "w": params["w"] - 0.1 * g}
+        return eqx.apply_updates(params, jax.tree.map(lambda g: -0.1 * g, eqx.filter_grad(own_loss)(params, x)))
+
+    params = {"w": jnp.ones((8, 8)), "s": value}
+    if around == "filter_jit":
+        params = eqx.tree_at(lambda m: (m.layers, m.activation), MODEL, (params["w"], value))
+    return own_loss, AROUND[around](step), params
+
+
+def is_refused_by_jax(kind, around):
+    return around == "jit" and kind != "float"
+
+
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "name", [n if n in ("trace", "report") else pytest.param(n, marks=pytest.mark.slow) for n in ENTRIES]
+)
+def test_every_function_accepts_the_arguments_that_the_step_accepts(name, kind, around, capsys):
+    _, step, params = loss_and_step(kind, around)
+    call = functools.partial(getattr(rematscope, name), {"a": step} if name == "compare" else step, params, X)
+    if not is_refused_by_jax(kind, around):
+        call(**NEEDED.get(name, {}))
+        return
+    with pytest.raises((TypeError, jax.errors.JAXTypeError)):
+        step(params, X)
+    with pytest.raises((TraceError, TypeError)) as raised:
+        call(**NEEDED.get(name, {}))
+    sentence = " ".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+    assert "`params.s`" in sentence and repr(params["s"])[:4] in sentence.replace("tanh", "<PjitFunction")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("around", ["as written", "filter_jit"])
+def test_changed_functions_return_what_the_function_returns(kind, around):
+    own_loss, step, params = loss_and_step(kind, around)
+    for options in ({"checkpoint": "whole"}, {"microbatches": 2, "in_axes": (None, 0)}):
+        found, expected = rewrite(step, **options)(params, X), step(params, X)
+        assert jax.tree.structure(found) == jax.tree.structure(expected)
+        for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            assert jnp.allclose(one, other, rtol=1e-5) if eqx.is_array(other) else one == other
+    value, expected = eqx.filter_value_and_grad(own_loss)(params, X)
+    planned = auto(own_loss, saved=0)
+    others = rewrite(own_loss, checkpoint="whole"), rewrite(own_loss, chunks=2, in_axes=(None, 0))
+    for f in (planned, planned.plan(params, X).function, with_schedule(own_loss), *others):
+        again, gradient = eqx.filter_value_and_grad(f)(params, X)
+        assert jnp.allclose(again, value, rtol=1e-5)
+        for one, other in zip(*map(jax.tree.leaves, (gradient, expected)), strict=True):
+            assert jnp.allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_number_is_traced_as_jit_does_and_static_as_filter_jit_does(around):
+    _, step, params = loss_and_step("float", around)
+    passes = trace(step, params, X)
+    names = [v.name for v in passes.step.program.inputs]
+    assert names == (["params.layers", "x"] if around == "filter_jit" else ["params.s", "params.w", "x"])
+    assert len(passes.gradients) == 1
+
+
+def test_only_the_booleans_are_static_if_that_is_enough():
+    passes = trace(lambda x, scale, act, training: act(x) * scale if training else x, X, 2.0, jnp.sin, True)
     assert [v.name for v in passes.forward.inputs] == ["x", "scale"]
-    with pytest.raises(TraceError, match=r"reads the value of an argument.*functools\.partial"):
-        trace(lambda x, act, training: act(x) if training else x, X, jnp.sin, True)
+    both = trace(lambda x, on: jnp.where(on, jnp.sin(x), x), X, True)
+    assert [v.name for v in both.forward.inputs] == ["x", "on"]
+
+
+def test_numbers_that_differ_in_sign_or_type_have_separate_plans():
+    def f(x, by):
+        return jnp.sum(jnp.sin(x)) * (1 if math.copysign(1, by) > 0 else -1) * (2 if isinstance(by, int) else 1)
+
+    planned = auto(f, saved=0)
+    for by in (0.0, -0.0, 0, math.nan, 0.0):
+        assert jnp.allclose(planned(X, by), f(X, by))
+    with pytest.raises(PlanError, match=r"`by` was 0\.0, a float then, and is -0\.0, a float now"):
+        planned.plan(X, 0.0).function(X, -0.0)
+
+
+def test_a_static_value_that_could_change_unnoticed_is_refused():
+    settings = dataclasses.make_dataclass("Settings", ["rate"])(2.0)
+    with pytest.raises(PlanError, match="a value of type Settings, a static value that cannot be hashed"):
+        auto(lambda x, settings: jnp.sum(jnp.sin(x)) * settings.rate, saved=0)(X, settings)
 
 
 def test_an_error_about_the_type_of_a_value_names_the_value():
     with pytest.raises(TraceError) as raised:
         trace(lambda x, y: x @ y, X, "relu")
     assert str(raised.value).startswith(
-        "an argument holds 'relu', a str, and only arrays, numbers and jax.ShapeDtypeStructs can be traced. <lambda> "
+        "`y` is 'relu', a str, and only arrays, numbers and jax.ShapeDtypeStructs can be traced. <lambda> "
         "got it unchanged, and raised TypeError: unsupported operand type(s) for @: "
     )
     assert isinstance(raised.value.__cause__, TypeError)
@@ -115,7 +217,7 @@ def test_other_errors_of_the_function_get_a_note():
     with pytest.raises(ValueError, match="mine") as raised:
         trace(f, X, jnp.tanh)
     assert raised.value is error
-    assert error.__notes__[0].startswith("rematscope passed values that are not arrays to f, unchanged: tanh, a ")
+    assert error.__notes__[0].startswith("rematscope passed static values to f, unchanged: `act`, tanh, a ")
 
 
 class Stateful:
@@ -140,5 +242,5 @@ def test_a_change_that_would_be_lost_is_refused():
 
 @pytest.mark.parametrize("value", [np.array(["a"]), np.array([None])])
 def test_an_array_that_jax_cannot_trace_is_not_static(value):
-    with pytest.raises(TraceError, match=r"an argument holds an array of .*, and only arrays, numbers"):
+    with pytest.raises(TraceError, match=r"`y` is an array of .*, and only arrays, numbers"):
         trace(lambda x, y: x, X, value)

@@ -72,21 +72,21 @@ def test_nothing_floating_returned(function):
 
 
 @pytest.mark.parametrize(
-    ("argument", "described"),
+    ("argument", "path", "described"),
     [
-        ("relu", "'relu', a str"),
-        ({"act": "relu"}, "'relu', a str"),
-        (halved_until_small, "halved_until_small, a function"),
-        (jax.nn.relu, "relu, a "),
-        (np.array(["a"]), "an array of <U1"),
-        (object(), "a value of type object"),
+        ("relu", "y", "'relu', a str"),
+        ({"act": "relu"}, "y.act", "'relu', a str"),
+        (halved_until_small, "y", "halved_until_small, a function"),
+        (jax.nn.relu, "y", "relu, a "),
+        (np.array(["a"]), "y", "an array of <U1"),
+        (object(), "y", "a value of type object"),
     ],
 )
-def test_arguments_of_which_none_is_an_array(argument, described):
+def test_arguments_of_which_none_is_an_array(argument, path, described):
     with pytest.raises(TraceError) as raised:
         trace(lambda y: 1.0, argument)
     message = str(raised.value)
-    assert message.startswith(f"an argument holds {described}")
+    assert message.startswith(f"`{path}` is {described}")
     assert message.endswith(
         ", and only arrays, numbers and jax.ShapeDtypeStructs can be traced. Bind it first: "
         "functools.partial(f, name=value)."
@@ -142,12 +142,14 @@ def test_a_policy_that_is_no_function_is_named_as_the_likely_cause():
     assert "a policy is a function, such as jax.checkpoint_policies.dots_saveable" in note
 
 
-def test_a_flag_that_is_read_must_be_bound():
+@pytest.mark.parametrize("training", [jnp.bool_(True), jax.ShapeDtypeStruct((), bool)])
+def test_a_flag_in_an_array_that_is_read_is_named(training):
     def model(x, training):
         return jnp.sin(x) if training else x
 
-    with pytest.raises(TraceError, match=r"reads the value of an argument.*functools.partial"):
-        trace(model, 1.0, training=True)
+    with pytest.raises(TraceError, match=r"reads the value of an argument, one of `x`, `training`.*functools.partial"):
+        trace(model, 1.0, training=training)
+    assert trace(model, 1.0, training=True).forward.count("sin") == 1
 
 
 def test_a_positional_only_parameter_may_share_its_name_with_a_keyword():

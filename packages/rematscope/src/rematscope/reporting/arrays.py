@@ -1,4 +1,4 @@
-"""Separate the arrays among the arguments of a call from functions, strings and other settings."""
+"""The arrays among the arguments of a call, and the parts of arrays along their batch axes."""
 
 import contextlib
 import copy
@@ -19,80 +19,37 @@ from rematscope.ir.program import type_text
 from rematscope.ir.specs import explicit_sharding, spec_in
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import callable_name, is_array, shape_struct
-
-
-class _Missing:
-    """Stands for an array in a tree of settings."""
-
-    def __repr__(self) -> str:
-        return "an array"
-
-
-_MISSING = _Missing()
-
-
-def _is_none(leaf: Any) -> bool:
-    return leaf is None
-
-
-def is_setting(leaf: Any) -> bool:
-    """Return whether a leaf is not an array, or is a Python boolean, which is a setting such as `training=True`."""
-    return isinstance(leaf, bool) or not is_array(leaf)
-
-
-def may_be_setting(leaf: Any) -> bool:
-    """Return whether a leaf is not an array, or is a Python number."""
-    return isinstance(leaf, int | float | complex) or not is_array(leaf)
-
-
-def arguments_of(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> "Arguments":
-    """Divide the arguments of a call. Python numbers are settings if `f` cannot be traced with them as arrays."""
-    usual = Arguments(args, kwargs)
-    numbers = [leaf for leaf in jax.tree.leaves((usual.args, usual.kwargs)) if may_be_setting(leaf)]
-    if not numbers:
-        return usual
-    try:
-        jax.eval_shape(usual.bound(f), *usual.args, **usual.kwargs)
-    except Exception:  # any error of a library that reads the value of a setting
-        return Arguments(args, kwargs, may_be_setting)
-    return usual
+from rematscope.tracing.static_values import IsStatic, explain, has_static, restored, with_static
 
 
 class Arguments:
-    """The arguments of a call, divided into arrays and settings.
+    """The arguments of a call, with static values as `rematscope.tracing.static_values` defines them.
 
     A variable of Flax's nnx that occurs several times, such as one that modules share, counts as an array once.
 
     Attributes:
-      args, kwargs: the arguments with None in place of each setting, and of each further occurrence of a variable.
+      args, kwargs: the arguments with a `Static` in place of each static value, and with None in place of each further
+        occurrence of a variable.
       given: the arguments as they were given.
-      settings: the number of settings.
       firsts: for each variable of nnx and for each other leaf, the index of its first occurrence among them.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], fixed: Callable[[Any], bool] = is_setting):
+    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any], is_static: IsStatic):
         """Args:
         args, kwargs: the arguments.
-        fixed: whether a leaf is a setting, which is not traced.
+        is_static: whether a leaf is a static value.
         """
-        self.fixed = fixed
-        self.given = given = tuple(args), dict(kwargs)
-        self._outer: Any  # the structure with variables as leaves
-        self._structure: Any
-        nodes, self._outer = jax.tree.flatten(given, is_leaf=lambda node: node is None or is_variable(node))
+        self.given = tuple(args), dict(kwargs)
+        self._structure: Any  # with variables as leaves
+        nodes, self._structure = jax.tree.flatten(self.given, is_leaf=_is_none_or_variable)
         seen = dict[int, int]()
         self.firsts = tuple(seen.setdefault(id(v), i) if is_variable(v) else i for i, v in enumerate(nodes))
         self._has_repeated = self.firsts != tuple(range(len(nodes)))
-        leaves, self._structure = jax.tree.flatten(given, is_leaf=_is_none)
-        lengths = [len(jax.tree.leaves(node, is_leaf=_is_none)) for node in nodes]
-        repeated = [i != first for i, (first, n) in enumerate(zip(self.firsts, lengths, strict=True)) for _ in range(n)]
-        self._settings = [v if fixed(v) else _MISSING for v in leaves]
-        self.settings = sum(v is not _MISSING and v is not None for v in self._settings)
-        arrays: tuple[Any, Any] = given
-        # A container may refuse None or a placeholder, so it is only built anew if it may have settings.
-        if self.settings or self._has_repeated:
-            pairs = zip(leaves, repeated, strict=True)
-            arrays = self._structure.unflatten(None if again or fixed(v) else v for v, again in pairs)
+        arrays: tuple[Any, Any] = with_static(args, kwargs, is_static)
+        self._has_static = has_static(arrays)
+        if self._has_repeated:
+            parts = enumerate(self._structure.flatten_up_to(arrays))
+            arrays = self._structure.unflatten(v if self.firsts[i] == i else None for i, v in parts)
         self.args, self.kwargs = arrays
 
     def without_arrays(self) -> "Arguments":
@@ -102,30 +59,30 @@ class Arguments:
         return found
 
     def all(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return the arguments with the settings, and all occurrences of each variable, restored."""
+        """Return the arguments with the static values, and all occurrences of each variable, restored."""
         found: tuple[Any, Any] = tuple(args), dict(kwargs)
-        if not self.settings and not self._has_repeated:
-            return found
-        arrays = self._structure.flatten_up_to(found)
-        found = self._structure.unflatten(
-            a if setting is _MISSING else setting for setting, a in zip(self._settings, arrays, strict=True)
-        )
-        nodes = self._outer.flatten_up_to(found)
-        found = self._outer.unflatten(nodes[i] for i in self.firsts)
-        return found
+        if self._has_repeated:
+            nodes = self._structure.flatten_up_to(found)
+            found = self._structure.unflatten(nodes[i] for i in self.firsts)
+        whole: tuple[Any, Any] = restored(found)
+        return whole
 
     def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `f` as a function of only the arrays among its arguments, which returns only arrays.
+        """Return `f` as a function of `args` and `kwargs`, which returns only arrays.
 
         The function writes the new state of modules of nnx into its arguments, as `f` does.
         """
-        if not self.settings and not self._has_repeated:
+        if not self._has_static and not self._has_repeated:
             return f
 
         @functools.wraps(f, updated=())
         def function(*args: Any, **kwargs: Any) -> Any:
             given, named = self.all(args, kwargs)
-            returned = arrays_of(f(*given, **named))
+            try:
+                returned = arrays_of(f(*given, **named))
+            except (TypeError, AttributeError, ValueError) as error:
+                explain(error, f, args, kwargs)
+                raise
             set_state(objects_in((args, kwargs)), arrays_of(state_of(objects_in((given, named)))))
             return returned
 
@@ -133,6 +90,14 @@ class Arguments:
         with contextlib.suppress(TypeError, ValueError):
             function.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
         return function
+
+
+def _is_none(node: Any) -> bool:
+    return node is None
+
+
+def _is_none_or_variable(node: Any) -> bool:
+    return node is None or is_variable(node)
 
 
 def arrays_of(tree: Any) -> Any:

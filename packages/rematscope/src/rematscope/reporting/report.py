@@ -588,7 +588,7 @@ def report(
     Args:
       f: a training step or a loss. For a loss, the report covers the program that computes its value and gradients. `f`
         is not run.
-      *args, **kwargs: the arguments of `f`: arrays, or `jax.ShapeDtypeStruct`s.
+      *args, **kwargs: the arguments of `f`, as for `trace`.
       device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
         capacity, and its roofline gives the times.
       memory: the capacity, as an integer or a string such as `"16 GiB"`, instead of the device's memory.

@@ -31,11 +31,9 @@ from rematscope.jax_compat.vjp_hook import (
 from rematscope.planning.budget import budget_bytes, budget_code, check_count
 from rematscope.reporting.arrays import (
     Arguments,
-    arguments_of,
     arrays_of,
     in_part,
     leaf_axes,
-    may_be_setting,
     shardings_of,
     with_python_numbers,
 )
@@ -54,7 +52,7 @@ from rematscope.scheduling.host import MIN_OFFLOADED_BYTES
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduced
 from rematscope.scheduling.schedule import check_offloading
-from rematscope.tracing.arguments import callable_name, flattened, is_array, type_description
+from rematscope.tracing.arguments import callable_name, flattened, is_array
 from rematscope.tracing.checkpoints import (
     CalledOnce,
     jaxpr_of,
@@ -64,6 +62,7 @@ from rematscope.tracing.checkpoints import (
     with_policy,
     without_checkpoints,
 )
+from rematscope.tracing.static_values import StaticRule, check_hashable, of_arrays, restored
 
 source_info_util.register_exclusion(__file__)
 
@@ -248,6 +247,7 @@ class Rewritten(Constant):
       is_checked: whether microbatches are known to give the gradient of `f`; otherwise, calls check this.
       shardings: how the leaves of the arguments are sharded across devices; None if the arguments of a call show it.
       needs_values: whether microbatches that are checked need values of the whole batch.
+      rule: the static values of the calls of `f`.
     """
 
     def __init__(
@@ -257,6 +257,7 @@ class Rewritten(Constant):
         is_checked: bool = False,
         shardings: tuple[NamedSharding | None, ...] | None = None,
         needs_values: bool = False,
+        rule: StaticRule | None = None,
     ):
         functools.update_wrapper(self, f, updated=())
         self.__name__ = callable_name(f)
@@ -266,7 +267,7 @@ class Rewritten(Constant):
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._takes_gradient: bool | None = None
-        self._fixed = dict[Any, Callable[[Any], bool]]()  # which leaves are settings, by those that may be
+        self._rule = rule or StaticRule(f)
         self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the types of the arguments
 
     def __repr__(self) -> str:
@@ -309,10 +310,7 @@ class Rewritten(Constant):
             )
 
     def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
-        key = tuple(map(may_be_setting, jax.tree.leaves((args, kwargs))))  # a number may be traced in another call
-        if key not in self._fixed:
-            self._fixed[key] = arguments_of(self.__wrapped__, args, kwargs).fixed
-        return Arguments(args, kwargs, self._fixed[key])
+        return Arguments(args, kwargs, self._rule(args, kwargs))
 
     def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
         """Return the function, or one of its methods, with the changes to its loss."""
@@ -320,7 +318,7 @@ class Rewritten(Constant):
         if not changes.changes_loss:
             return getattr(f, method) if method else f
         if self._takes_gradient is None:
-            self._takes_gradient = takes_gradient(f, args, kwargs)
+            self._takes_gradient = takes_gradient(f, self._arguments(args, kwargs))
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         if changes.auto is not None:
             change = functools.partial(
@@ -332,14 +330,18 @@ class Rewritten(Constant):
             losses = iter(self._losses_of_a_part(args, kwargs))
             change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
         if not self._takes_gradient:
-            return change(f)
+            return lambda *args, **kwargs: self._changed_loss(change, args, kwargs)
         return transform_losses(getattr(f, method) if method else f, change, self)
+
+    def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        f, given, named = of_arrays(self.__wrapped__, args, kwargs, self._rule)
+        return restored(change(f)(*given, **named))
 
     def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         arguments = self._arguments(args, kwargs)
         axes = self._leaf_axes(arguments)
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = self._structure(arguments, args, kwargs), _types(leaves)
+        key = self._structure(arguments), _types(leaves)
         if key not in self._parts:
             FlatStep(self, leaves, axes, self.__name__).check_parts(self.changes.chunks, "chunks")
             try:
@@ -360,10 +362,10 @@ class Rewritten(Constant):
 
     def _program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
         arguments = self._arguments(args, kwargs)
-        key = self._structure(arguments, args, kwargs)
+        key = self._structure(arguments)
         with self._one:
             if key not in self._programs:
-                self._programs[key] = _Program(self, arguments, args, kwargs, key[0])
+                self._programs[key] = _Program(self, arguments, key[0])
             return self._programs[key], arguments
 
     def _shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
@@ -371,14 +373,11 @@ class Rewritten(Constant):
             return self.shardings
         return shardings_of(jax.tree.leaves((arguments.args, arguments.kwargs)))
 
-    def _structure(self, arguments: Arguments, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the tree of the arrays among the arguments, the settings, shared variables, and the shardings.
-
-        Equal settings may differ in type.
-        """
-        settings = tuple((type(v), _hashed(v)) for v in jax.tree.leaves((args, kwargs)) if arguments.fixed(v))
+    def _structure(self, arguments: Arguments) -> tuple[Any, ...]:
+        """Return the tree of the arguments, with its static values, the shared variables, and the shardings."""
+        check_hashable((arguments.args, arguments.kwargs))
         tree = jax.tree.structure((arguments.args, arguments.kwargs))
-        return tree, settings, arguments.firsts, self._shardings(arguments)
+        return tree, arguments.firsts, self._shardings(arguments)
 
 
 def _types(leaves: Iterable[Any]) -> Any:
@@ -394,29 +393,10 @@ def _explicit(aval: Any) -> Any:
     return spec.axes, spec.unreduced, tuple(spec.sizes.items())
 
 
-def _hashed(setting: Any) -> Any:
-    try:
-        hash(setting)
-    except TypeError:
-        raise PlanError(
-            f"An argument is {type_description(setting)}, a setting that cannot be hashed, so rewrite cannot know "
-            "whether it is the same at the next call. Make its class hashable, such as a dataclass with frozen=True, "
-            "or bind it before the rewrite, with functools.partial."
-        ) from None
-    return setting
-
-
 class _Program:
     """A rewritten function for arguments of one structure, as a jitted function of flat arrays."""
 
-    def __init__(
-        self,
-        function: Rewritten,
-        arguments: Arguments,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        tree: Any,
-    ):
+    def __init__(self, function: Rewritten, arguments: Arguments, tree: Any):
         self._function, self._arguments, self._tree = function, arguments.without_arrays(), tree
         changes, f = function.changes, function.__wrapped__
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
@@ -424,7 +404,7 @@ class _Program:
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run`
-            function._takes_gradient = takes_gradient(f, args, kwargs)
+            function._takes_gradient = takes_gradient(f, arguments)
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         # Whether the microbatches need values of the whole batch, for the argument types with a known gradient.
         self._needs_values = dict[Any, bool]()
@@ -625,9 +605,8 @@ def _recorded_losses(
     return found
 
 
-def takes_gradient(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+def takes_gradient(f: Callable[..., Any], arguments: Arguments) -> bool:
     """Return whether a function takes a gradient itself, as a training step does."""
-    arguments = arguments_of(f, args, kwargs)
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
     with outside_traces(keeps_axes=True):
         try:

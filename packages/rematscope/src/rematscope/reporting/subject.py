@@ -15,7 +15,7 @@ from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value
 from rematscope.memory.xla_estimate import Allocations, allocations
-from rematscope.reporting.arrays import arguments_of, fields_of, leaf_axes, shardings_of
+from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.flat_step import FlatStep
@@ -26,6 +26,7 @@ from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints
+from rematscope.tracing.static_values import StaticRule
 from rematscope.tracing.step import with_donated
 from rematscope.tracing.trace import Trace, trace_call
 from rematscope.xla.compiling import compile_both
@@ -73,8 +74,9 @@ class Subject:
     ):
         flattened(f, (), {})
         self.f, self.name, self.device, self.target = f, callable_name(f), device, target
-        self.arguments = arguments_of(f, args, kwargs)
-        self.is_step = takes_gradient(f, args, kwargs)
+        self._rule = StaticRule(f)
+        self.arguments = Arguments(args, kwargs, self._rule(args, kwargs))
+        self.is_step = takes_gradient(f, self.arguments)
         self._traced: dict[Changes, Traced] = {}
         self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
         self._needs_values: dict[int, bool] = {}  # for each number of microbatches, whether they need whole values
@@ -90,7 +92,7 @@ class Subject:
         # While the function is traced for the report, its arguments do not show their shardings.
         shardings = self._shardings if is_checked else None
         needs_values = is_checked and self._needs_values.get(changes.microbatches, False)
-        return Rewritten(self.f, changes, is_checked, shardings, needs_values)
+        return Rewritten(self.f, changes, is_checked, shardings, needs_values, self._rule)
 
     @functools.cached_property
     def _shardings(self) -> tuple[Any, ...]:

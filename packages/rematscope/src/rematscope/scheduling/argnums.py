@@ -45,7 +45,7 @@ def gradient_mask(
       PlanError: if an integer is out of range, or is the index of an argument without floating-point values.
       TraceError: if an argument is not an array.
     """
-    check_arrays((tuple(args), dict(kwargs)))
+    check_arrays(f, args, kwargs)
     if argnums is None:
         return None
     parameters = _positional_parameters(f)

@@ -65,7 +65,7 @@ class AutoFunction(PlannedPerCall[P, R]):
           PlanError, TraceError, TargetError: as for a call; see `auto`.
         """
         __tracebackhide__ = True
-        result: Auto = self._plan_for_call(*of_arrays(self.__wrapped__, args, kwargs))
+        result: Auto = self._plan_for_call(*of_arrays(self.__wrapped__, args, kwargs, self._rule))
         return result
 
     def _make_plan(self, call: GradientCall) -> Auto:

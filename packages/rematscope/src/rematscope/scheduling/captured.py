@@ -53,7 +53,7 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     Unlike in `captured`, `f` may close over traced values of an outer transformation.
     """
     flattened(f, args, kwargs)
-    check_differentiable((args, kwargs))
+    check_differentiable(f, args, kwargs)
     if isinstance(f, CalledOnce):
         return f
     changed: list[object] = []

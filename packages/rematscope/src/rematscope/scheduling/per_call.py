@@ -17,7 +17,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.static_values import of_arrays, restored
+from rematscope.tracing.static_values import StaticRule, of_arrays, restored
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,12 +37,13 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         self.__wrapped__ = f
         self.argnums = check_argnums(argnums)
         self._plans: dict[Signature, Any] = {}
+        self._rule = StaticRule(f)
         self._one = threading.RLock()
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
-        f, given, named = of_arrays(self.__wrapped__, args, kwargs)
+        f, given, named = of_arrays(self.__wrapped__, args, kwargs, self._rule)
         return cast(R, restored(self._plan_for_call(f, given, named).function.call(given, named)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:

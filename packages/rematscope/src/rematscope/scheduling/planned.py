@@ -64,7 +64,7 @@ class Planned(Constant, PartlyDifferentiable):
         return self
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        given, named = with_static(args, kwargs)
+        given, named = with_static(args, kwargs, self._signature.is_static)
         self._signature.check(given, named)
         check_call(self._function, given, named, "use jax.eval_shape for the shape of the result")
         returned = self.call(given, named)

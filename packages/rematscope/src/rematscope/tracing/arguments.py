@@ -15,6 +15,13 @@ from rematscope.errors import TraceError
 from rematscope.ir.program import Value
 from rematscope.ir.specs import across_devices, explicit_sharding
 
+NEEDS_VALUE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
 
 class FlatFunction:
     """A function of pytrees as a function of their leaves. It returns the outputs of the original function."""
@@ -109,13 +116,13 @@ def is_array(leaf: Any) -> bool:
     return True
 
 
-def check_arrays(arguments: Any) -> None:
-    """Raise TraceError unless all leaves of a pytree are arrays or array-like."""
-    for leaf in jax.tree.leaves(arguments):
+def check_arrays(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise TraceError unless all leaves of the arguments of `f` are arrays or array-like."""
+    for position, leaf in enumerate(jax.tree.leaves((tuple(args), dict(kwargs)))):
         if not is_array(leaf):
             raise TraceError(
-                f"an argument holds {type_description(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can "
-                "be traced. Bind it first: functools.partial(f, name=value)."
+                f"`{argument_paths(f, args, kwargs)[position]}` is {type_description(leaf)}, and only arrays, numbers "
+                "and jax.ShapeDtypeStructs can be traced. Bind it first: functools.partial(f, name=value)."
             )
 
 
@@ -139,10 +146,10 @@ def check_call(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, 
             )
 
 
-def check_differentiable(arguments: Any) -> None:
-    """Raise TraceError unless all leaves of a pytree are arrays or array-like, and one of them is differentiable."""
-    check_arrays(arguments)
-    leaves = jax.tree.leaves(arguments)
+def check_differentiable(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise TraceError unless all leaves of the arguments are arrays or array-like, and one is differentiable."""
+    check_arrays(f, args, kwargs)
+    leaves = jax.tree.leaves((tuple(args), dict(kwargs)))
     if not leaves:
         raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
     if not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
@@ -152,14 +159,26 @@ def check_differentiable(arguments: Any) -> None:
         )
 
 
-def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+def argument_paths(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    is_leaf: Callable[[Any], bool] | None = None,
+) -> list[str]:
     """Return the path of each leaf of the arguments, such as `params.w.0`, with the names of the parameters of `f`."""
     names = argument_names(f, len(args))
-    with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)))
-    return [
-        (first.key if which.idx else names[first.idx]) + "".join(map(step_of_path, rest))
-        for (which, first, *rest), _ in with_paths
-    ]
+    with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)), is_leaf)
+    return [_root(names, keys) + "".join(map(step_of_path, keys[2:])) for keys, _ in with_paths]
+
+
+def jax_path(f: Callable[..., Any], args: Sequence[Any], keys: Sequence[Any]) -> str:
+    """Return the path of a leaf of `(args, kwargs)` as in JAX's messages, such as `params['w'][0]`."""
+    return _root(argument_names(f, len(args)), keys) + jax.tree_util.keystr(tuple(keys[2:]))
+
+
+def _root(names: Sequence[str], keys: Sequence[Any]) -> str:
+    which, first = keys[:2]
+    return str(first.key if which.idx else names[first.idx])
 
 
 def argument_names(f: Callable[..., Any], count: int) -> list[str]:

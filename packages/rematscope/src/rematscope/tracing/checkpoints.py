@@ -253,7 +253,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     have the same sharding.
     """
     flat, leaves = flattened(f, args, kwargs)
-    check_differentiable((args, kwargs))
+    check_differentiable(f, args, kwargs)
     if (once := _call_once(f, args, kwargs)[0]) is not None:
         return once, args, kwargs
     found: list[tuple[Any, list[Any]]] = []

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from rematscope.errors import TraceError
 from rematscope.tracing.arguments import callable_name
-from rematscope.tracing.static_values import of_arrays, with_static
+from rematscope.tracing.static_values import OfArrays, StaticRule, has_static, of_arrays, widest, with_static
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -18,7 +18,7 @@ _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("_inside", defaul
 def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) -> Callable[_Given, _Found]:
     """Decorate a function of rematscope that takes the user's function and its arguments.
 
-    `entry` gets the arguments with a `Static` in place of each value that is not an array, and a function of these.
+    `entry` gets the arguments with a `Static` in place of each static value, and a function of these.
 
     If both functions have a parameter with the name of a keyword argument, the call raises an error, because it is
     ambiguous.
@@ -26,7 +26,7 @@ def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) 
     Args:
       entry: a function that takes the user's function, or several in a mapping, and then its arguments. The parameters
         of `entry` are its options.
-      divides: whether `entry` itself divides the arguments into arrays and other values, and gets them as given.
+      divides: whether `entry` itself finds the static values among the arguments, and gets these as given.
     """
     own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # an option of `trace`
 
@@ -55,8 +55,9 @@ def _of_arrays(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, 
     f, *args = given
     theirs = {name: value for name, value in kwargs.items() if name not in options}
     if isinstance(f, Mapping):
-        f = {label: of_arrays(each, args, theirs)[0] for label, each in f.items()}
-        marked, named = with_static(args, theirs)
+        marked, named = with_static(args, theirs, widest(StaticRule(each)(args, theirs) for each in f.values()))
+        if has_static((marked, named)):
+            f = {label: OfArrays(each) if callable(each) else each for label, each in f.items()}
     else:
         f, marked, named = of_arrays(f, args, theirs)
     return (f, *marked), {**kwargs, **named}

@@ -19,7 +19,7 @@ from rematscope.tracing.arguments import (
     flattened,
     step_of_path,
 )
-from rematscope.tracing.static_values import Static
+from rematscope.tracing.static_values import Static, check_hashable, rule_of
 
 # JAX's settings that a trace or its results depend on, as attributes of jax.config. Some releases lack some of them.
 SETTINGS = (
@@ -79,13 +79,19 @@ class Signature:
       f: the function that is called.
       args, kwargs: its arguments.
 
+    Attributes:
+      is_static: whether a leaf of such a call is a static value, as a function.
+
     Raises:
+      PlanError: if a static value cannot be hashed.
       TraceError: if an argument is not an array.
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         _, leaves = flattened(f, args, kwargs)
-        check_arrays((tuple(args), dict(kwargs)))
+        check_arrays(f, args, kwargs)
+        check_hashable((args, kwargs))
+        self.is_static = rule_of((args, kwargs))
         self._f = f
         self._tree: Any = jax.tree.structure((tuple(args), dict(kwargs)))
         self._types = tuple(map(_Type.of, leaves))
@@ -93,7 +99,7 @@ class Signature:
         self._positional, self._keywords = len(args), sorted(kwargs)
 
     def __hash__(self) -> int:
-        # Static values need not be hashable: `==` compares them.
+        # The static data of pytrees need not be hashable: `==` compares it.
         return hash((self._types, *map(str, self._settings.values())))
 
     def __eq__(self, other: object) -> bool:
@@ -131,7 +137,7 @@ class Signature:
           TraceError: if an argument is not an array.
         """
         _, leaves = flattened(self._f, args, kwargs)
-        check_arrays((tuple(args), dict(kwargs)))
+        check_arrays(self._f, args, kwargs)
         if (differs := self._first_difference(leaves, args, kwargs)) is not None:
             raise PlanError(f"{callable_name(self._f)} was planned for another call: {differs}")
 

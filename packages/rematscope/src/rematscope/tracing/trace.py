@@ -35,6 +35,7 @@ from rematscope.jax_compat.vjp_hook import (
 )
 from rematscope.render.progress import progress_message
 from rematscope.tracing.arguments import (
+    NEEDS_VALUE,
     PartlyDifferentiable,
     argument_paths,
     callable_name,
@@ -257,10 +258,13 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
 
     Args:
       f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
-      *args, **kwargs: the arguments of `f`: pytrees of arrays, Python scalars or `jax.ShapeDtypeStruct`s. `trace` uses
-        only their shapes, dtypes and shardings. Integers, booleans and PRNG keys are allowed in addition to
-        floating-point values. All other leaves, such as strings and the activation functions in an Equinox model, are
-        static: `f` gets them unchanged.
+      *args, **kwargs: the arguments of `f`: pytrees of arrays or `jax.ShapeDtypeStruct`s, of which `trace` uses only
+        the shapes, dtypes and shardings. Integers, booleans and PRNG keys are allowed in addition to floating-point
+        values. Leaves that JAX cannot trace, such as strings and the activation functions in an Equinox model, are
+        static: `f` gets them unchanged. Numbers and booleans of Python, and scalars of NumPy, are traced, as `jax.jit`
+        traces them, if `f` can be traced with them. If it cannot, because it reads a value, the booleans are static,
+        and if this is not enough, all numbers. If `f` is a filtered function of Equinox, such as `eqx.filter_jit(f)`,
+        or if an argument holds an Equinox module and `f` is not a `jax.jit` function, all numbers are static.
       differentiate: whether to differentiate `f`. By default, `trace` treats `f` as a training step, and does not
         differentiate it, if `f` takes a gradient outside of a checkpoint and returns values with the shapes of the
         arguments with respect to which it differentiates.
@@ -311,7 +315,7 @@ def trace_call(
             f"differentiate={differentiate!r} is not valid. Use True to differentiate {callable_name(f)}, False to "
             "trace the gradient that it takes itself, or remove differentiate=."
         )
-    check_differentiable((args, kwargs))
+    check_differentiable(f, args, kwargs)
     name, paths = callable_name(f), argument_paths(f, args, kwargs)
     as_written = functools.partial(_trace_as_written, name, flat.updating, leaves, paths)
     with progress_message("tracing"), gc_paused():
@@ -373,7 +377,7 @@ def _trace_passes(
             )
         backward_jaxpr = jax_compat.make_jaxpr(backward)(residuals, cotangents)
     except Exception as error:
-        if (explained := _explain_error(error, function, leaves)) is None:
+        if (explained := _explain_error(error, function, leaves, paths)) is None:
             if "object is not callable" in str(error):
                 # JAX calls a policy late and does not say that it was the policy.
                 error.add_note(
@@ -471,14 +475,6 @@ def _cotangent_shape(leaf: Typed) -> Typed:
     return like(leaf.shape, dtype, sharding=getattr(leaf, "sharding", None))
 
 
-_NEEDS_VALUE = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
-
-
 def _may_be_setting(leaf: Any) -> bool:
     """Return whether an argument may be a Python number; a plan fixes only the type of such a number."""
     return isinstance(leaf, int | float) or getattr(leaf, "weak_type", False) or (leaf.shape, leaf.dtype) == ((), bool)
@@ -489,14 +485,17 @@ def changes_outer_object(error: Exception) -> bool:
     return "different trace level" in str(error)  # Flax's message
 
 
-def _explain_error(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
+def _explain_error(error: Exception, function: str, leaves: Sequence[Any], paths: Sequence[str]) -> TraceError | None:
     """Return an error that explains why JAX cannot differentiate and what to do; None for the function's own errors."""
     text = str(error)
-    needs_value = isinstance(error, _NEEDS_VALUE) or "Non-hashable static arguments" in text
-    if needs_value and any(map(_may_be_setting, leaves)):
+    needs_value = isinstance(error, NEEDS_VALUE) or "Non-hashable static arguments" in text
+    flags = [f"`{path}`" for path, leaf in zip(paths, leaves, strict=True) if _may_be_setting(leaf)]
+    if needs_value and flags:
+        which = flags[0] if len(flags) == 1 else f"one of {', '.join(flags[:5])}{', …' * (len(flags) > 5)}"
         return TraceError(
-            f"{function} reads the value of an argument, but trace only passes shapes. Bind flags, axes and "
-            "other static arguments first: functools.partial(f, training=True)."
+            f"{function} reads the value of an argument, {which}, but trace only passes its type. Pass a Python bool "
+            "in place of an array, or bind flags, axes and other static arguments first: functools.partial(f, "
+            "training=True)."
         )
     if changes_outer_object(error):
         return TraceError(

@@ -78,6 +78,19 @@ def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
         assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
 
 
+def test_the_parts_of_the_smallest_peak_add_up_to_its_prediction():
+    """The compiled peak is another number, and nothing is known about its parts."""
+    report = rematscope.report(repeated_layers, *REPEATED, memory="1 MiB")
+    search = report._search
+    least = min(search.tried, key=search.peak_bytes)
+    predicted = fixes.bytes_text(search.tried[least].memory.peak_bytes)
+    search.measured.pop(least, None)
+    assert f"The smallest peak, {predicted} (predicted, " in report.nothing_fits
+    search.measured[least] = types.SimpleNamespace(peak_or_infinity=999)
+    assert "The smallest peak is 999 B (compiled, " in report.nothing_fits
+    assert f"Its prediction, {predicted}, consists of " in report.nothing_fits
+
+
 @pytest.mark.parametrize(("limit", "traced"), [(0, 2), (10**9, 6)])
 def test_beyond_the_limit_on_operations_one_refusal_ends_the_search_for_parts(monkeypatch, limit, traced):
     asked = []

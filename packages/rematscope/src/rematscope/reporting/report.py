@@ -388,14 +388,17 @@ class Report(View):
 
     @property
     def _smallest_peak_sentence(self) -> str:
-        """A sentence that lists what the smallest peak of all changes consists of."""
+        """Sentences that say which changes have the smallest peak, and what their predicted peak consists of."""
         tried = self._search.tried
         least = min(tried, key=lambda changes: self._search.peak_bytes(changes))
         kinds = Contents(tried[least].passes, tried[least].memory).bytes_by_kind
         parts = " + ".join(f"{kind} {bytes_text(nbytes)}" for kind, nbytes in kinds.items())
         how = described_changes(least) or "the step as written"
-        known = "compiled" if least in self._search.measured else "predicted"
-        return f"The smallest peak, {bytes_text(self._search.peak_bytes(least))} ({known}, {how}), consists of {parts}."
+        smallest = bytes_text(self._search.peak_bytes(least))
+        if least not in self._search.measured:
+            return f"The smallest peak, {smallest} (predicted, {how}), consists of {parts}."
+        predicted = bytes_text(tried[least].memory.peak_bytes)
+        return f"The smallest peak is {smallest} (compiled, {how}). Its prediction, {predicted}, consists of {parts}."
 
     def _fixes_table(self) -> TextTable:
         rows = self.fix_rows()

@@ -20,11 +20,13 @@ def test_a_column_has_one_unit_and_three_digits(counts):
     parts = [text.replace(",", "").partition(" ") for text in amount_texts(counts)]
     assert [float(number) * SIZES[unit] for number, _, unit in parts] == pytest.approx(counts, rel=5.1e-3)
     largest = SIZES[parts[counts.index(max(counts))][2]]
-    assert {SIZES[unit] for (*_, unit), n in zip(parts, counts, strict=True) if n >= largest / 1000} <= {largest}
+    least = max(1000, largest / 1000)
+    assert {SIZES[unit] for (*_, unit), n in zip(parts, counts, strict=True) if n >= least} <= {largest}
 
 
 def test_an_amount_too_small_for_the_columns_unit_keeps_its_own_unit():
     assert amount_texts([12, 2_170_000_000, 18_900_000, 0]) == ["12", "2.17 G", "0.0189 G", "0"]
+    assert amount_texts([512, 65_536]) == ["512", "65.5 k"]
     assert amount_texts([97_400_000_000, 6_690_000_000_000]) == ["0.0974 T", "6.69 T"]
     assert amount_texts([1.5, 2]) == ["1.5", "2"], "a unit of the user's own"
 

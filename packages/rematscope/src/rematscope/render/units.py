@@ -26,17 +26,15 @@ def amount_text(cost: float) -> str:
 def amount_texts(costs: Sequence[float]) -> list[str]:
     """Return the costs of a column as texts in the unit of the largest: `0.0974 T`, `6.69 T`.
 
-    An amount that would be less than 0.001 keeps its own unit.
+    An amount below 1,000, or that would be less than 0.001, keeps its own unit.
     """
     largest, i = float(max(costs, default=0)), 0
     if not all(isinstance(cost, int) for cost in costs) or largest < 10_000:
         return [amount_text(cost) for cost in costs]
     while largest >= 1000 and i < len(THOUSANDS) - 1:
         largest, i = largest / 1000, i + 1
-    size = 1000.0**i
-    return [
-        amount_text(cost) if cost < size / 1000 else f"{_format_size(cost / size)} {THOUSANDS[i]}" for cost in costs
-    ]
+    size, least = 1000.0**i, max(1000, 1000.0 ** (i - 1))
+    return [amount_text(cost) if cost < least else f"{_format_size(cost / size)} {THOUSANDS[i]}" for cost in costs]
 
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}

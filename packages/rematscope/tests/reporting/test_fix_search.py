@@ -59,7 +59,7 @@ def test_chunks_are_also_tried_with_a_checkpoint_per_layer(monkeypatch, smallest
     limit = int(1.1 * subject.traced(chunked).memory.peak_bytes)
     search = Search(subject, limit, 6, lambda *_: None)
     monkeypatch.setattr(Search, "_smallest_undivided", lambda self: [Changes(smallest, donate_argnums=(0,))])
-    monkeypatch.setattr(Search, "_compile", lambda self, changes: self.tried[changes].memory.peak_bytes)
+    monkeypatch.setattr(Search, "_compile_changes", lambda self, changes: self.tried[changes].memory.peak_bytes)
     trace_parts = Search._trace_parts
 
     def refuse_others(self, chosen, *parts):
@@ -99,7 +99,7 @@ def test_beyond_the_limit_on_operations_one_refusal_ends_the_search_for_parts(mo
     monkeypatch.setattr(Search, "_trace_parts", lambda self, chosen, option, count: asked.append(count) or [])
     subject = types.SimpleNamespace(in_axes=(0,), batch_size=lambda in_axes: 64, operations=1)
     search = Search(subject, 1, 6, lambda *_: None)
-    assert not search._divide([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
+    assert not search._trace_in_parts([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
     assert len(asked) == traced and search.is_complete == (limit > 0)
 
 
@@ -145,5 +145,5 @@ def test_a_refusal_of_single_examples_does_not_refuse_other_microbatches():
     limit = int(0.9 * subject.traced(Changes(microbatches=4, in_axes=(None, 0))).memory.peak_bytes)
     search = Search(subject, limit, 6, lambda *_: None)
     search.tried[Changes()] = subject.traced(Changes())
-    search._microbatches()
+    search._trace_microbatches()
     assert "microbatches" not in search.refused

@@ -614,10 +614,10 @@ def test_donation_is_added_to_traced_changes_beyond_the_limit(monkeypatch):
     search = fixes_module.Search(subject_module.Subject(deep_mean, args, {}, None, "cpu"), 1, 1, lambda *_: None)
     policies = jax.checkpoint_policies
     first, *others = (Changes("whole", policy) for policy in (None, policies.dots_saveable, policies.nothing_saveable))
-    assert all(search._trace(changes) for changes in (Changes(), Changes(donate_argnums=(0,)), first, *others))
+    assert all(search._trace_changes(changes) for changes in (Changes(), Changes(donate_argnums=(0,)), first, *others))
     monkeypatch.setattr(fixes_module, "_OPERATIONS", -1)
-    assert search._trace(dataclasses.replace(first, donate_argnums=(0,)))
-    assert not search._trace(Changes("whole", policies.everything_saveable)) and not search.is_complete
+    assert search._trace_changes(dataclasses.replace(first, donate_argnums=(0,)))
+    assert not search._trace_changes(Changes("whole", policies.everything_saveable)) and not search.is_complete
 
 
 @pytest.mark.slow

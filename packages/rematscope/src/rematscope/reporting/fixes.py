@@ -106,7 +106,7 @@ def described_changes(changes: Changes) -> str:
     return " + ".join(parts)
 
 
-def _group(changes: Changes) -> tuple[bool, ...]:
+def _group_of(changes: Changes) -> tuple[bool, ...]:
     """Return a key that is equal for changes of the same group of the search."""
     nested, donated = changes.checkpoint in NESTED, bool(changes.donate_argnums)
     parts = changes.head_chunks > 1, changes.microbatches > 1, changes.chunks > 1
@@ -134,39 +134,39 @@ class Search:
         """Return the cheapest changes that were compiled and fit; None if none do."""
         self.tell("tracing the function", 0)
         self.tried[Changes()] = self.subject.traced(Changes())  # an error of the function itself is the caller's
-        if self._compile(Changes()) <= self.limit:
+        if self._compile_changes(Changes()) <= self.limit:
             return Changes()
         if self.least_fixed_bytes > self.limit:
             return None  # no change can make it fit
         for compiles in self._stages():
             found = self._compile_in_order(compiles)
             if found is not None:
-                return self._improve(found)
+                return self._improve_on(found)
         found = self._plan_gradient()
         if found is None:  # each loop over the chunks recomputes the loss from its start, and stores no activations
-            self._chunk([Changes("whole", donate_argnums=self._useful_donation)])
+            self._trace_chunks([Changes("whole", donate_argnums=self._useful_donation)])
             found = self._compile_in_order(len(self.measured) + 1)
         if found is None and self.may_overestimate:
             found = self._compile_each_group()
-        return found if found is None else self._improve(found)
+        return found if found is None else self._improve_on(found)
 
     def _stages(self) -> Iterator[int]:
         """Trace more and more changes, and yield after each kind of them how many programs may be compiled in all."""
         self._look_at_checkpoints()
         self._chunk_head()
-        self._donate()
+        self._trace_donation()
         yield self.compiles - 1
-        self._microbatches()
+        self._trace_microbatches()
         yield self.compiles
         if Changes("loops") in self.tried and self.subject.target != "cpu":
-            self._offload()
+            self._trace_offloading()
             yield self.compiles + 1
-        self._chunk(self._smallest_undivided())
+        self._trace_chunks(self._smallest_undivided())
         yield self.compiles + 2
         if Changes("layers") in self.tried:
             layers = Changes("layers", donate_argnums=self._useful_donation)
             if layers not in self._smallest_undivided():
-                self._chunk([layers])  # chunks divide the memory inside of checkpoints, so others may be better
+                self._trace_chunks([layers])  # chunks divide the memory inside of checkpoints, so others may be better
                 yield len(self.measured) + 1
             self._nest_checkpoints()
             yield len(self.measured) + 1
@@ -184,14 +184,14 @@ class Search:
             if rest > _SMALL * without.memory.peak_bytes or rest - donated > self.limit:
                 continue
             for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
-                with_chunks = counts and self._trace(dataclasses.replace(alone, head_chunks=counts[0]))
+                with_chunks = counts and self._trace_changes(dataclasses.replace(alone, head_chunks=counts[0]))
                 if not with_chunks:
                     continue
                 peak, whole_peak = with_chunks.memory.peak_bytes, without.memory.peak_bytes
                 # The peak is convex in the length of a chunk, so this is at most the peak with chunks of length 0.
                 least = peak - (whole_peak - peak) / (counts[0] - 1)
                 may_fit = peak < 0.9 * whole_peak and least - donated <= self.limit
-                if may_fit and self._divide([alone], "head_chunks", counts):
+                if may_fit and self._trace_in_parts([alone], "head_chunks", counts):
                     break
 
     def _peak_without_head(self, found: Traced) -> int:
@@ -208,7 +208,7 @@ class Search:
         donated = self._donation_bytes()
         loops = [*self.subject.loop_places]
         for place in ("layers", *loops[:1]):
-            self._trace(Changes(place))
+            self._trace_changes(Changes(place))
         lowest = min(t.memory.peak_bytes for t in self.tried.values())
         if lowest - donated > _FAR * self.limit:
             return  # no variant of these checkpoints halves their peak
@@ -224,12 +224,12 @@ class Search:
         policies = (*(getattr(jax.checkpoint_policies, name) for name in reversed(MATMUL_POLICIES)), None)
         for policy, place in itertools.product(policies, ("layers", "loops", *whole)):
             if (place == "whole" or may_fit(place)) and not self._is_cheap_enough():
-                self._trace(Changes(place, policy))
+                self._trace_changes(Changes(place, policy))
         others = ["segments"] * (not may_fit("layers") and not self.subject.segments_are_layers)
         others += ["all layers but the last"] * may_fit("layers")
         for place in (*others, *loops[1:]):
             if not self._is_cheap_enough():
-                self._trace(Changes(place))
+                self._trace_changes(Changes(place))
         self._save_more(donated)
 
     def _is_cheap_enough(self) -> bool:
@@ -263,14 +263,14 @@ class Search:
         """
         for share in _SAVED if free > 0 else ():
             saving = dataclasses.replace(changes, saved=whole_kib(share * free), policy=None)
-            found = self._trace(saving, within_limit)
-            if found is not None and self._expected(found) - room <= _MARGIN * self.limit:
+            found = self._trace_changes(saving, within_limit)
+            if found is not None and self._expected_bytes(found) - room <= _MARGIN * self.limit:
                 return
 
     def _donation_bytes(self) -> int:
         """Return the bytes by which donating parameters and optimizer state lowers the predicted peak."""
         argnums = self.subject.updated_argnums
-        found = self._trace(Changes(donate_argnums=argnums)) if argnums else None
+        found = self._trace_changes(Changes(donate_argnums=argnums)) if argnums else None
         if found is None:
             return 0
         return max(0, self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes)
@@ -287,7 +287,7 @@ class Search:
         taken = [passes.backward.outputs] if passes.step is None else [g.differentiated for g in passes.step.gradients]
         return max(sum(v.device_bytes for v in {*each}) for each in taken)
 
-    def _donate(self) -> None:
+    def _trace_donation(self) -> None:
         """Trace earlier changes with donation: the cheapest ones that may fit, and those with the lowest peak."""
         argnums, spared = self.subject.updated_argnums, self._donation_bytes()
         if not spared:
@@ -298,9 +298,9 @@ class Search:
         fitting = [t for t in plain if t.memory.peak_bytes - spared <= self.limit and t.work < least]
         smallest = min(plain, key=lambda t: t.memory.peak_bytes)
         for found in [*sorted(fitting, key=lambda t: t.work)[:4], smallest]:
-            self._trace(dataclasses.replace(found.changes, donate_argnums=argnums))
+            self._trace_changes(dataclasses.replace(found.changes, donate_argnums=argnums))
 
-    def _microbatches(self) -> None:
+    def _trace_microbatches(self) -> None:
         """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
         counts, chosen = self._counts("microbatches"), self._smallest_undivided()
         first = self._first_that_may_fit(chosen, "microbatches", counts) if counts else 1
@@ -311,7 +311,7 @@ class Search:
                 self.refused["microbatches"] = why
                 return
             counts = self._counts("microbatches")
-        self._divide(chosen, "microbatches", counts)
+        self._trace_in_parts(chosen, "microbatches", counts)
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
 
@@ -323,15 +323,15 @@ class Search:
         """Return the numbers of parts to try for an option of `rewrite`."""
         return divisors(self.subject.batch_size(self._axes(option)))
 
-    def _offload(self) -> None:
+    def _trace_offloading(self) -> None:
         """Trace loops whose carries are offloaded to host memory, alone and in microbatches if these can be used."""
         offloaded = Changes("offloaded loops", donate_argnums=self._useful_donation)
-        found = self._trace(offloaded, within_limit=False)
+        found = self._trace_changes(offloaded, within_limit=False)
         if found is None or not found.passes.host_bytes():
             self.tried.pop(offloaded, None)
             return
         if not self._are_small([found]) and "microbatches" not in self.refused:
-            self._divide([offloaded], "microbatches", self._counts("microbatches"))
+            self._trace_in_parts([offloaded], "microbatches", self._counts("microbatches"))
 
     @property
     def _useful_donation(self) -> tuple[int, ...]:
@@ -347,7 +347,7 @@ class Search:
         alone = Changes(donate_argnums=donated)
         return list(dict.fromkeys([dataclasses.replace(lowest, donate_argnums=donated, saved=None), alone]))
 
-    def _divide(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
+    def _trace_in_parts(self, chosen: Sequence[Changes], option: str, numbers: Sequence[int]) -> bool:
         """Trace changes in the smallest number of parts that is expected to fit.
 
         Args:
@@ -361,7 +361,7 @@ class Search:
         counts = list(numbers)
         if option != "head_chunks" and len(counts) > 1 and counts[-1] == self.subject.batch_size(self._axes(option)):
             # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
-            if self._divide(chosen, option, counts[:-1]):
+            if self._trace_in_parts(chosen, option, counts[:-1]):
                 return True
             if not any(getattr(each, option) > 1 for each in self.tried) and not self._may_divide_further:
                 return False  # all other numbers of parts were refused
@@ -401,7 +401,7 @@ class Search:
         At the moment of this peak, parts divide at most the bytes of the temporaries.
         """
         undivided: dict[str, Any] = {option: 1}
-        whole = self._trace(dataclasses.replace(changes, **undivided))
+        whole = self._trace_changes(dataclasses.replace(changes, **undivided))
         if whole is None:
             return 0.0
         fixed = whole.memory.fixed_bytes
@@ -440,7 +440,7 @@ class Search:
             if self._least_peak(changes, option, count) > _OVER * self.limit:
                 continue
             if self._may_divide_further or not any(made):
-                made.append(self._trace(dataclasses.replace(changes, **parts), within_limit=False))
+                made.append(self._trace_changes(dataclasses.replace(changes, **parts), within_limit=False))
         return [t for t in made if t is not None]
 
     @property
@@ -450,19 +450,19 @@ class Search:
         self.is_complete &= may_divide
         return may_divide
 
-    def _chunk(self, chosen: Sequence[Changes]) -> None:
+    def _trace_chunks(self, chosen: Sequence[Changes]) -> None:
         """Trace the loss in chunks, with each of the chosen changes."""
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        self._divide(chosen, "chunks", self._counts("chunks"))
+        self._trace_in_parts(chosen, "chunks", self._counts("chunks"))
 
     def _nest_checkpoints(self) -> None:
         """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""
         lowest = min(self.tried.values(), key=lambda t: t.memory.peak_bytes).changes
         for place in NESTED:
             nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
-            found = self._trace(nested, within_limit=False)
+            found = self._trace_changes(nested, within_limit=False)
             if found is not None and self._are_small([found]):
                 break
 
@@ -482,9 +482,9 @@ class Search:
                 self.is_complete = False
                 self.refused["auto"] = "the search for a plan would take minutes for so many operations."
                 return None
-            if peak <= 0 or self._trace(changes, within_limit=False) is None:
+            if peak <= 0 or self._trace_changes(changes, within_limit=False) is None:
                 return None
-            over = self._compile(changes) - self.limit
+            over = self._compile_changes(changes) - self.limit
             if over <= 0:
                 return changes
             excess += over
@@ -492,7 +492,7 @@ class Search:
 
     # Tracing and compiling changes
 
-    def _trace(self, changes: Changes, within_limit: bool = True) -> Traced | None:
+    def _trace_changes(self, changes: Changes, within_limit: bool = True) -> Traced | None:
         """Trace the function with some changes; None if they cannot be applied, or if the limit is reached."""
         if changes in self.tried:
             return self.tried[changes]
@@ -512,10 +512,10 @@ class Search:
         """Return the trace of changes that the search does not propose; None if they cannot be applied."""
         try:
             return self.subject.traced(changes)
-        except Exception:  # as in `_trace`
+        except Exception:  # as in `_trace_changes`
             return None
 
-    def _compile(self, changes: Changes) -> float:
+    def _compile_changes(self, changes: Changes) -> float:
         """Compile the function with some changes, and return its peak; infinite if the target has no memory for it."""
         if changes not in self.measured:
             self.tell(f"compiling {str(changes) or 'the function as written'}", 0)
@@ -531,10 +531,11 @@ class Search:
         """Return the compiled peak of changes; if they were only traced, the predicted peak."""
         if changes not in self.measured:
             return self.tried[changes].memory.peak_bytes
-        return self._compile(changes)
+        return self._compile_changes(changes)
 
-    def _ratio(self, found: Traced) -> float:
-        """Return the factor by which temporaries of similar compiled programs exceed the prediction."""
+    @property
+    def _ratio_to_prediction(self) -> float:
+        """The factor by which temporaries of similar compiled programs exceed the prediction."""
         ratios = []
         for changes, measured in self.measured.items():
             if measured.memory is None or changes == Changes():
@@ -544,10 +545,10 @@ class Search:
             ratios.append(extra / max(predicted.peak_bytes - predicted.fixed_bytes, 1))
         return max(1.0, *ratios) if ratios else 1.0
 
-    def _expected(self, found: Traced) -> float:
+    def _expected_bytes(self, found: Traced) -> float:
         """Return the expected compiled peak of changes that were not compiled yet."""
         memory = found.memory
-        return memory.fixed_bytes + self._ratio(found) * (memory.peak_bytes - memory.fixed_bytes)
+        return memory.fixed_bytes + self._ratio_to_prediction * (memory.peak_bytes - memory.fixed_bytes)
 
     def cost(self, changes: Changes) -> tuple[float, ...]:
         """Return the sort key of changes: parts of the batch, work, link bytes, donated arguments, predicted peak.
@@ -562,7 +563,7 @@ class Search:
         """Compile the cheapest changes that are expected to fit, until one does."""
         while len(self.measured) <= compiles:
             fresh = [t for t in self.tried.values() if t.changes not in self.measured]
-            fits = [t for t in fresh if self._expected(t) <= _MARGIN * self.limit]
+            fits = [t for t in fresh if self._expected_bytes(t) <= _MARGIN * self.limit]
             if (
                 not fits
                 and not any(c.microbatches > 1 or c.chunks > 1 for c in self.tried)
@@ -574,7 +575,7 @@ class Search:
                 return None
             order = self.cost if fits else lambda c: (self.tried[c].memory.peak_bytes,)
             changes = min((t.changes for t in pool), key=order)
-            if self._compile(changes) <= self.limit:
+            if self._compile_changes(changes) <= self.limit:
                 return changes
         return None
 
@@ -589,15 +590,15 @@ class Search:
 
     def _compile_each_group(self) -> Changes | None:
         """Compile the changes with the lowest predicted peak of each group without compiled changes, until one fits."""
-        known = {_group(changes) for changes in self.measured}
+        known = {_group_of(changes) for changes in self.measured}
         compiles = 0
         for found in sorted(self.tried.values(), key=lambda t: t.memory.peak_bytes):
-            group = _group(found.changes)
+            group = _group_of(found.changes)
             if group in known or found.memory.peak_bytes > _FAR * self.limit or compiles == _GROUP_COMPILES:
                 continue
             known.add(group)
             compiles += 1
-            if self._compile(found.changes) <= self.limit:
+            if self._compile_changes(found.changes) <= self.limit:
                 return found.changes
         return None
 
@@ -605,13 +606,13 @@ class Search:
         """Return whether a predicted peak is so close to the limit that compiling the changes may be worth it."""
         return any(t.memory.peak_bytes <= self.limit for t in fresh)
 
-    def _improve(self, found: Changes) -> Changes:
+    def _improve_on(self, found: Changes) -> Changes:
         """Compile changes that are cheaper than the fitting ones, if later compiles suggest that they fit too."""
         best = found
         chunked = best.chunks > 1
         places = ("layers", "segments", *((*NESTED, "whole") if chunked else ()))
         if best.microbatches == 1 and best.saved is None and best.checkpoint in places:
-            free = _MARGIN * self.limit - self._compile(best)
+            free = _MARGIN * self.limit - self._compile_changes(best)
             if free > 0.02 * self.limit:
                 # Between two loops over chunks, a stored result, its cotangent so far and the next loop's share of this
                 # cotangent are live.
@@ -623,12 +624,12 @@ class Search:
                 if t.changes not in self.measured
                 and self.cost(t.changes) < self.cost(best)
                 and t.work < self.tried[best].work
-                and self._expected(t) <= _MARGIN * self.limit
+                and self._expected_bytes(t) <= _MARGIN * self.limit
             ]
             if not cheaper or len(self.measured) > self.compiles + 1:
                 break
             changes = min(cheaper, key=self.cost)
-            if self._compile(changes) <= self.limit:
+            if self._compile_changes(changes) <= self.limit:
                 best = changes
         return best
 

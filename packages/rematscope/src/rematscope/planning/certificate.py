@@ -17,7 +17,7 @@ from rematscope.errors import PlanError
 from rematscope.planning.budget import least_possible
 from rematscope.seconds.devices import Device, resolve_cost
 from rematscope.tracing.checkpoints import called_once
-from rematscope.tracing.static_values import of_arrays
+from rematscope.tracing.static_values import call_with_static
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Certificate:
             from the claim, or if a recomputed operation has no known cost.
           TargetError, TraceError: as for `plan`.
         """
-        f, args, kwargs = of_arrays(f, args, kwargs)
+        f, args, kwargs = call_with_static(f, args, kwargs)
         found = candidates(CostedCall(called_once(f, args, kwargs), args, kwargs, resolve_cost(cost, device)))
         alone = found[0].graph
         if alone.uncounted:

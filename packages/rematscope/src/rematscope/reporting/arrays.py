@@ -137,10 +137,12 @@ def device_blocks(leaves: Iterable[Any], axes: Iterable[int | None]) -> int:
     Each device has a contiguous block of an array. If a part of the batch has rows of each block, no device needs rows
     of another one. Only shardings over explicit mesh axes count, which are part of an array's type.
     """
-    return math.lcm(*(_ways(jax.typeof(v), axis) for v, axis in zip(leaves, axes, strict=True) if axis is not None))
+    return math.lcm(
+        *(_shards_along(jax.typeof(v), axis) for v, axis in zip(leaves, axes, strict=True) if axis is not None)
+    )
 
 
-def _ways(aval: Any, axis: int) -> int:
+def _shards_along(aval: Any, axis: int) -> int:
     sharding = explicit_sharding(aval)
     if sharding is None:
         return 1
@@ -160,7 +162,7 @@ def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = 
         devices.
     """
     shape, explicit = jnp.shape(value), explicit_sharding(jax.typeof(value))
-    if explicit is not None and blocks % _ways(jax.typeof(value), axis):
+    if explicit is not None and blocks % _shards_along(jax.typeof(value), axis):
         raise PlanError(
             f"An array of type {type_text(jax.typeof(value))} cannot be divided along axis {axis}, as chunks= and "
             "head_chunks= need: it is sharded over explicit mesh axes along this axis. Use microbatches=, make the "
@@ -181,27 +183,27 @@ def stacked(value: Any, axis: int, count: int, sharding: NamedSharding | None = 
 
 
 def _stacked_in_blocks(value: Any, axis: int, count: int, blocks: int) -> Any:
-    shape, spec = jnp.shape(value), _entries(jax.typeof(value))
+    shape, spec = jnp.shape(value), _explicit_spec(jax.typeof(value))
     before, after = shape[:axis], shape[axis + 1 :]
-    parts = _reshaped(
+    parts = _reshape_sharded(
         value,
         (*before, blocks, count, shape[axis] // (blocks * count), *after),
         None if spec is None else (*spec[: axis + 1], None, None, *spec[axis + 1 :]),
     )
-    return _reshaped(
+    return _reshape_sharded(
         jnp.moveaxis(parts, axis + 1, 0),
         (count, *before, shape[axis] // count, *after),
         None if spec is None else (None, *spec),
     )
 
 
-def _entries(aval: Any) -> tuple[Any, ...] | None:
+def _explicit_spec(aval: Any) -> tuple[Any, ...] | None:
     """Return the entries of the `PartitionSpec` of a type over explicit mesh axes; None for other types."""
     sharding = explicit_sharding(aval)
     return None if sharding is None else (*sharding.spec, *(None,) * len(aval.shape))[: len(aval.shape)]
 
 
-def _reshaped(value: Any, shape: Sequence[int], entries: Sequence[Any] | None) -> Any:
+def _reshape_sharded(value: Any, shape: Sequence[int], entries: Sequence[Any] | None) -> Any:
     if entries is None:
         return lax.reshape(value, shape)
     mesh = explicit_sharding(jax.typeof(value)).mesh
@@ -236,13 +238,13 @@ def shardings_of(leaves: Iterable[Any]) -> tuple[NamedSharding | None, ...]:
 def unstacked(stack: Any, axis: int, blocks: int = 1) -> Any:
     """Return the array whose parts along an axis, with rows of each of `blocks` blocks, are in a stack."""
     count, shape = jnp.shape(stack)[0], jnp.shape(stack)[1:]
-    entries = _entries(jax.typeof(stack))
+    entries = _explicit_spec(jax.typeof(stack))
     if entries is not None or blocks > 1:
         before, after = shape[:axis], shape[axis + 1 :]
         spec = None if entries is None else (*entries[: axis + 2], None, *entries[axis + 2 :])
-        parts = _reshaped(stack, (count, *before, blocks, shape[axis] // blocks, *after), spec)
+        parts = _reshape_sharded(stack, (count, *before, blocks, shape[axis] // blocks, *after), spec)
         whole = (*before, count * shape[axis], *after)
-        return _reshaped(jnp.moveaxis(parts, 0, axis + 1), whole, None if entries is None else entries[1:])
+        return _reshape_sharded(jnp.moveaxis(parts, 0, axis + 1), whole, None if entries is None else entries[1:])
     parts = jnp.moveaxis(stack, 0, axis)
     shape = jnp.shape(parts)
     return jnp.reshape(parts, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))

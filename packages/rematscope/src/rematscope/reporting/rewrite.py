@@ -62,7 +62,7 @@ from rematscope.tracing.checkpoints import (
     with_policy,
     without_checkpoints,
 )
-from rematscope.tracing.static_values import StaticRule, check_hashable, of_arrays, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, check_hashable, restored
 
 source_info_util.register_exclusion(__file__)
 
@@ -280,19 +280,19 @@ class Rewritten(Constant):
         __tracebackhide__ = True
         self._check_place(args, kwargs)
         if not self.changes.is_flat:
-            return with_python_numbers(self._direct(args, kwargs)(*args, **kwargs))
-        program, arguments = self._program(args, kwargs)
+            return with_python_numbers(self._with_changed_loss(args, kwargs)(*args, **kwargs))
+        program, arguments = self._program_for(args, kwargs)
         return program.call(arguments)
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Lower the function for arguments that are arrays or shapes, like `jax.jit(f).lower`."""
         __tracebackhide__ = True
         if self.changes.is_flat:
-            program, arguments = self._program(args, kwargs)
+            program, arguments = self._program_for(args, kwargs)
             return _Stage(self, program, program.lower(arguments))
         if hasattr(self.__wrapped__, "lower"):
-            return self._direct(args, kwargs, "lower")(*args, **kwargs)
-        arrays = self._arguments(args, kwargs)
+            return self._with_changed_loss(args, kwargs, "lower")(*args, **kwargs)
+        arrays = self._divided_arguments(args, kwargs)
         return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
 
     def _check_place(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -309,16 +309,18 @@ class Rewritten(Constant):
                 f"varies over devices. {advice}, or pass check_vma=False to the shard_map."
             )
 
-    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    def _divided_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         return Arguments(args, kwargs, self._rule(args, kwargs))
 
-    def _direct(self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = "") -> Callable[..., Any]:
+    def _with_changed_loss(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = ""
+    ) -> Callable[..., Any]:
         """Return the function, or one of its methods, with the changes to its loss."""
         f, changes = self.__wrapped__, self.changes
         if not changes.changes_loss:
             return getattr(f, method) if method else f
         if self._takes_gradient is None:
-            self._takes_gradient = takes_gradient(f, self._arguments(args, kwargs))
+            self._takes_gradient = takes_gradient(f, self._divided_arguments(args, kwargs))
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         if changes.auto is not None:
             change = functools.partial(
@@ -334,14 +336,14 @@ class Rewritten(Constant):
         return transform_losses(getattr(f, method) if method else f, change, self)
 
     def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        f, given, named = of_arrays(self.__wrapped__, args, kwargs, self._rule)
+        f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
         return restored(change(f)(*given, **named))
 
     def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        arguments = self._arguments(args, kwargs)
+        arguments = self._divided_arguments(args, kwargs)
         axes = self._leaf_axes(arguments)
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = self._structure(arguments), _types(leaves)
+        key = self._structure_key(arguments), _leaf_types(leaves)
         if key not in self._parts:
             FlatStep(self, leaves, axes, self.__name__).check_parts(self.changes.chunks, "chunks")
             try:
@@ -360,31 +362,31 @@ class Rewritten(Constant):
         except ValueError as error:
             raise PlanError(f"in_axes={self.changes.in_axes} does not match the arguments: {error}") from None
 
-    def _program(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
-        arguments = self._arguments(args, kwargs)
-        key = self._structure(arguments)
+    def _program_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
+        arguments = self._divided_arguments(args, kwargs)
+        key = self._structure_key(arguments)
         with self._one:
             if key not in self._programs:
                 self._programs[key] = _Program(self, arguments, key[0])
             return self._programs[key], arguments
 
-    def _shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
+    def _leaf_shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
         if self.shardings is not None:
             return self.shardings
         return shardings_of(jax.tree.leaves((arguments.args, arguments.kwargs)))
 
-    def _structure(self, arguments: Arguments) -> tuple[Any, ...]:
+    def _structure_key(self, arguments: Arguments) -> tuple[Any, ...]:
         """Return the tree of the arguments, with its static values, the shared variables, and the shardings."""
         check_hashable((arguments.args, arguments.kwargs))
         tree = jax.tree.structure((arguments.args, arguments.kwargs))
-        return tree, arguments.firsts, self._shardings(arguments)
+        return tree, arguments.firsts, self._leaf_shardings(arguments)
 
 
-def _types(leaves: Iterable[Any]) -> Any:
-    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype, _explicit(jax.typeof(leaf))) for leaf in leaves)
+def _leaf_types(leaves: Iterable[Any]) -> Any:
+    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype, _explicit_key(jax.typeof(leaf))) for leaf in leaves)
 
 
-def _explicit(aval: Any) -> Any:
+def _explicit_key(aval: Any) -> Any:
     """Return the sharding of a type over explicit mesh axes, equal for abstract and other meshes; None for others."""
     sharding = explicit_sharding(aval)
     if sharding is None:
@@ -397,72 +399,72 @@ class _Program:
     """A rewritten function for arguments of one structure, as a jitted function of flat arrays."""
 
     def __init__(self, function: Rewritten, arguments: Arguments, tree: Any):
-        self._function, self._arguments, self._tree = function, arguments.without_arrays(), tree
+        self._function, self._divided_arguments, self._tree = function, arguments.without_arrays(), tree
         changes, f = function.changes, function.__wrapped__
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
-        self._shardings = function._shardings(arguments)
+        self._leaf_shardings = function._leaf_shardings(arguments)
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run`
+        if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run_flat`
             function._takes_gradient = takes_gradient(f, arguments)
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         # Whether the microbatches need values of the whole batch, for the argument types with a known gradient.
         self._needs_values = dict[Any, bool]()
-        self._jitted = jax.jit(self._run, donate_argnums=(1,))
+        self._jitted = jax.jit(self._run_flat, donate_argnums=(1,))
 
-    def _run(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
+    def _run_flat(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
         """Return the leaves of the function's outputs, then those of the objects that it may change in place."""
         parts = iter(kept), iter(overwritten)
         leaves = [next(parts[one]) for one in self._donated]
         changes = self._function.changes
         if changes.microbatches == 1:
-            return self._flat(*leaves)
-        step = FlatStep(self._flat, leaves, self._axes, self._function.__name__)
+            return self._changed_leaves(*leaves)
+        step = FlatStep(self._changed_leaves, leaves, self._axes, self._function.__name__)
         step.check_microbatches(changes.microbatches)
-        if self._function.needs_values or self._needs_values.get(_types(leaves)):
-            values = self._proved(step)
+        if self._function.needs_values or self._needs_values.get(_leaf_types(leaves)):
+            values = self._prove_microbatches(step)
             step = step if values is None else values.with_values(leaves)
-        shardings = [*[None] * (len(step.leaves) - len(leaves)), *self._shardings]
+        shardings = [*[None] * (len(step.leaves) - len(leaves)), *self._leaf_shardings]
         return Microbatches(step, changes.microbatches).results(shardings)
 
-    def _proved(self, step: FlatStep) -> WholeValues | None:
+    def _prove_microbatches(self, step: FlatStep) -> WholeValues | None:
         """Return what `prove` returns about the microbatches of a step; raise PlanError if they are not proved."""
         why, values = prove_or_explain(WholeStep(step), self._function.changes.microbatches)
         if why:
             raise PlanError(why)
         return values
 
-    def _check(self, arguments: Arguments) -> None:
+    def _check_microbatches(self, arguments: Arguments) -> None:
         """Raise PlanError if microbatches might not give the gradient."""
         function = self._function
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = _types(leaves)
+        key = _leaf_types(leaves)
         if function.changes.microbatches == 1 or function.is_checked or key in self._needs_values:
             return
         step = FlatStep(self._as_written, leaves, self._axes, function.__name__)
-        self._needs_values[key] = self._proved(step) is not None
+        self._needs_values[key] = self._prove_microbatches(step) is not None
 
     def _as_written(self, *leaves: Any) -> list[Any]:
         """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
-        return jax.tree.leaves(arrays_of(self._results(self._function.__wrapped__, leaves)))
+        return jax.tree.leaves(arrays_of(self._call_function(self._function.__wrapped__, leaves)))
 
-    def _flat(self, *leaves: Any) -> list[Any]:
+    def _changed_leaves(self, *leaves: Any) -> list[Any]:
         def changed(*args: Any, **kwargs: Any) -> Any:
-            return self._function._direct(args, kwargs)(*args, **kwargs)
+            return self._function._with_changed_loss(args, kwargs)(*args, **kwargs)
 
-        results = self._results(changed, leaves)
+        results = self._call_function(changed, leaves)
         arrays = arrays_of(results)
-        self._outs[_types(leaves)] = jax.tree.structure(arrays), results
+        self._outs[_leaf_types(leaves)] = jax.tree.structure(arrays), results
         return jax.tree.leaves(arrays)
 
-    def _results(self, f: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, Any]:
+    def _call_function(self, f: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, Any]:
         """Return what `f` returns, and the new state of the objects of nnx among its arguments."""
-        args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
+        args, kwargs = self._divided_arguments.all(*jax.tree.unflatten(self._tree, leaves))
         objects = objects_in((args, kwargs))
         returned = f(*args, **kwargs)
         return with_places(returned, objects, self._function.__name__), state_of(objects)
 
-    def _split(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
+    def _split_leaves(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
         """Return the leaves that are read only, and those that are overwritten.
 
         JAX refuses to donate an array that the call uses twice, such as weights whose moving average starts as the same
@@ -479,40 +481,40 @@ class _Program:
 
     def call(self, arguments: Arguments, compiled: Callable[..., Any] | None = None) -> Any:
         """Run the program, and write the new state of objects such as nnx modules into them."""
-        self._check(arguments)
+        self._check_microbatches(arguments)
         if self._function.changes.microbatches > 1:  # the program of a microbatch contains the gradient as equations
             announce_gradient()
-        results = (compiled or self._jitted)(*self._split(arguments))
-        key = _types(jax.tree.leaves((arguments.args, arguments.kwargs)))
+        results = (compiled or self._jitted)(*self._split_leaves(arguments))
+        key = _leaf_types(jax.tree.leaves((arguments.args, arguments.kwargs)))
         if key not in self._outs:  # the compiled program came from a cache, so the function was not traced here
             raise PlanError(f"{self._function.__name__} was not traced.")
         tree, before = self._outs[key]
-        returned, state = _combined(before, jax.tree.unflatten(tree, results))
+        returned, state = _with_arrays(before, jax.tree.unflatten(tree, results))
         objects = objects_in(arguments.given)
         set_state(objects, state)
         return without_places(returned, objects)
 
     def lower(self, arguments: Arguments) -> Any:
         """Lower the program."""
-        self._check(arguments)
-        return self._jitted.lower(*self._split(arguments))
+        self._check_microbatches(arguments)
+        return self._jitted.lower(*self._split_leaves(arguments))
 
 
 class _Stage:
     """A lowered or compiled program of flat arrays, which is called like the function that it was made from."""
 
     def __init__(self, function: Rewritten, program: _Program, stage: Any):
-        self._function, self._program, self._stage = function, program, stage
+        self._function, self._program_for, self._stage = function, program, stage
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage, name)
 
     def compile(self, *args: Any, **kwargs: Any) -> "_Stage":
-        return _Stage(self._function, self._program, self._stage.compile(*args, **kwargs))
+        return _Stage(self._function, self._program_for, self._stage.compile(*args, **kwargs))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        program, arguments = self._function._program(args, kwargs)
-        if program is not self._program:
+        program, arguments = self._function._program_for(args, kwargs)
+        if program is not self._program_for:
             raise TypeError(
                 f"{self._function.__name__} was compiled for arguments of another structure. Lower and compile it for "
                 "these."
@@ -520,7 +522,7 @@ class _Stage:
         return program.call(arguments, self._stage)
 
 
-def _combined(returned: Any, arrays: Any) -> Any:
+def _with_arrays(returned: Any, arrays: Any) -> Any:
     """Return what a function returned while it was traced, with arrays in place of tracers.
 
     Python's numbers stay numbers. An Equinox module, for example, has settings that are no arrays.

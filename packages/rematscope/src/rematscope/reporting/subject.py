@@ -90,12 +90,12 @@ class Subject:
         if changes == Changes():
             return self.f
         # While the function is traced for the report, its arguments do not show their shardings.
-        shardings = self._shardings if is_checked else None
+        shardings = self._leaf_shardings if is_checked else None
         needs_values = is_checked and self._needs_values.get(changes.microbatches, False)
         return Rewritten(self.f, changes, is_checked, shardings, needs_values, self._rule)
 
     @functools.cached_property
-    def _shardings(self) -> tuple[Any, ...]:
+    def _leaf_shardings(self) -> tuple[Any, ...]:
         return shardings_of(self._flat_leaves)
 
     @gc_paused()
@@ -118,11 +118,11 @@ class Subject:
             work = operations(passes.cost)
             offloaded = changes.microbatches * passes.host_bytes()
             link_bytes = passes.cost.link_bytes + 2 * offloaded
-            memory, seconds = allocations(passes, self.target), self._seconds(passes, offloaded)
+            memory, seconds = allocations(passes, self.target), self._predicted_seconds(passes, offloaded)
             self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
         return self._traced[changes]
 
-    def _seconds(self, passes: Trace, offloaded: int) -> float:
+    def _predicted_seconds(self, passes: Trace, offloaded: int) -> float:
         """Return the predicted time of a step that offloads so many bytes; 0 without a device."""
         if self.device is None:
             return 0.0
@@ -258,25 +258,27 @@ class Subject:
     # Where checkpoints can be
 
     @functools.cached_property
-    def _losses(self) -> list[CalledOnce]:
+    def _traced_losses(self) -> list[CalledOnce]:
         return [CalledOnce(self.f, jaxpr, jaxpr.out_avals) for jaxpr in self._loss_jaxprs]
 
     @property
     def has_checkpoints(self) -> bool:
         """Whether a loss has checkpoints as written."""
-        return any(any(checkpoints(loss.jaxpr)) for loss in self._losses)
+        return any(any(checkpoints(loss.jaxpr)) for loss in self._traced_losses)
 
     @property
     def loop_places(self) -> tuple[str, ...]:
         """The values of `checkpoint` for loops that a loss has."""
-        return ("loops", "inner loops")[: max(loops_deep(loss.without_checkpoints.jaxpr) for loss in self._losses)]
+        return ("loops", "inner loops")[
+            : max(loops_deep(loss.without_checkpoints.jaxpr) for loss in self._traced_losses)
+        ]
 
     @property
     def segments_are_layers(self) -> bool:
         """Whether the checkpoints of `"segments"` and of `"layers"` are around the same operations of each loss."""
         return all(
             blocks_of(loss, "segments", *loss.jaxpr.in_avals) == blocks_of(loss, "layers", *loss.jaxpr.in_avals)
-            for loss in self._losses
+            for loss in self._traced_losses
         )
 
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
 from rematscope.tracing.checkpoints import CalledOnce, replace_calls
-from rematscope.tracing.static_values import of_arrays
+from rematscope.tracing.static_values import call_with_static
 from rematscope.xla.compiling import check_target
 
 P = ParamSpec("P")
@@ -65,7 +65,7 @@ class AutoFunction(PlannedPerCall[P, R]):
           PlanError, TraceError, TargetError: as for a call; see `auto`.
         """
         __tracebackhide__ = True
-        result: Auto = self._plan_for_call(*of_arrays(self.__wrapped__, args, kwargs, self._rule))
+        result: Auto = self._plan_for_call(*call_with_static(self.__wrapped__, args, kwargs, self._rule))
         return result
 
     def _make_plan(self, call: GradientCall) -> Auto:

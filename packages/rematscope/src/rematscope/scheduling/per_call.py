@@ -17,7 +17,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.static_values import StaticRule, of_arrays, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, restored
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         __tracebackhide__ = True
         check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
-        f, given, named = of_arrays(self.__wrapped__, args, kwargs, self._rule)
+        f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
         return cast(R, restored(self._plan_for_call(f, given, named).function.call(given, named)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
@@ -56,7 +56,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         """Return the plan for calls like this one, and make it if there is none.
 
         Args:
-          f, args, kwargs: the function and its arguments, from `of_arrays`.
+          f, args, kwargs: the function and its arguments, from `call_with_static`.
         """
         __tracebackhide__ = True
         signature = Signature(f, args, kwargs)

@@ -31,7 +31,7 @@ from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.scheduling.suggested_names import SuggestedNames, save_everything_names, suggested_names
 from rematscope.seconds.devices import Device, is_tpu
-from rematscope.tracing.static_values import OfArrays, has_static
+from rematscope.tracing.static_values import FunctionOfStatic, has_static
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
 
@@ -91,7 +91,7 @@ class Auto(Constant, Pictured):
 
     def _pickle_state(self) -> "_State":
         f = self._call.f
-        call = self._call._replace(f=reference(f.function if isinstance(f, OfArrays) else f))
+        call = self._call._replace(f=reference(f.function if isinstance(f, FunctionOfStatic) else f))
         choices = [StoredChoice.of(candidate, self._own) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         chosen = self.trials.index(self._chosen)
@@ -403,7 +403,7 @@ def _load_pickle(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
     call, f = state.call, state.call.f
     f = f.by.__wrapped__ if isinstance(f, Decorated) else f
-    call = call._replace(f=OfArrays(f) if has_static(call[1:3]) else f)
+    call = call._replace(f=FunctionOfStatic(f) if has_static(call[1:3]) else f)
     with outside_traces():
         search = state.options.search(call)
         if search.key[:2] != state.structure:

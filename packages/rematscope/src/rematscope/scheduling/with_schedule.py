@@ -20,7 +20,7 @@ from rematscope.scheduling.planned import scheduled_function, with_arrays
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import callable_name, check_call, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
-from rematscope.tracing.static_values import StaticRule, of_arrays, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, restored
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
 
@@ -80,7 +80,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
     @functools.wraps(f)
     def function(*args: P.args, **kwargs: P.kwargs) -> R:
         check_call(f, args, kwargs, "use jax.eval_shape for the shape of the result")
-        called, given, named = of_arrays(f, args, kwargs, rule)
+        called, given, named = call_with_static(f, args, kwargs, rule)
         once, leaves = with_outer_values(
             traced_for_a_plan(called, given, named), jax.tree.leaves((given, named)), "with_schedule"
         )

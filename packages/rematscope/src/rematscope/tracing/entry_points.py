@@ -8,7 +8,14 @@ from typing import Any, ParamSpec, TypeVar
 
 from rematscope.errors import TraceError
 from rematscope.tracing.arguments import callable_name
-from rematscope.tracing.static_values import OfArrays, StaticRule, has_static, of_arrays, widest, with_static
+from rematscope.tracing.static_values import (
+    FunctionOfStatic,
+    StaticRule,
+    call_with_static,
+    has_static,
+    widest,
+    with_static,
+)
 
 _Given = ParamSpec("_Given")
 _Found = TypeVar("_Found")
@@ -38,7 +45,7 @@ def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) 
         functions = given[0].values() if given and isinstance(given[0], Mapping) else given[:1]
         for f in functions:
             _refuse_shared(f, given[1:], sorted(own & kwargs.keys()), entry.__name__)
-        passed, named = (given, kwargs) if divides else _of_arrays(given, kwargs, own)
+        passed, named = (given, kwargs) if divides else _given_with_static(given, kwargs, own)
         token = _inside.set(True)
         try:
             return entry(*passed, **named)
@@ -48,7 +55,7 @@ def with_own_options(entry: Callable[_Given, _Found], *, divides: bool = False) 
     return function
 
 
-def _of_arrays(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, Any]:
+def _given_with_static(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, Any]:
     """Return the arguments of a decorated function with each static value of the user's arguments in a `Static`."""
     if not given:
         return given, kwargs
@@ -57,9 +64,9 @@ def _of_arrays(given: Any, kwargs: Any, options: Collection[str]) -> tuple[Any, 
     if isinstance(f, Mapping):
         marked, named = with_static(args, theirs, widest(StaticRule(each)(args, theirs) for each in f.values()))
         if has_static((marked, named)):
-            f = {label: OfArrays(each) if callable(each) else each for label, each in f.items()}
+            f = {label: FunctionOfStatic(each) if callable(each) else each for label, each in f.items()}
     else:
-        f, marked, named = of_arrays(f, args, theirs)
+        f, marked, named = call_with_static(f, args, theirs)
     return (f, *marked), {**kwargs, **named}
 
 

@@ -219,7 +219,7 @@ def _restored(tree: Any, rebuilt: list[Any]) -> Any:
     return made
 
 
-class OfArrays(PartlyDifferentiable):
+class FunctionOfStatic(PartlyDifferentiable):
     """A function whose arguments may have `Static` nodes in place of static values.
 
     If they do, so do its results. A call with the original arguments calls the original function.
@@ -298,7 +298,7 @@ def with_static(
     return found
 
 
-def of_arrays(
+def call_with_static(
     f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], rule: StaticRule | None = None
 ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
     """Return a function and its arguments with each static value in a `Static`; unchanged if there are none.
@@ -310,7 +310,7 @@ def of_arrays(
     if has_static((args, kwargs)):
         return f, tuple(args), dict(kwargs)
     given, named = with_static(args, kwargs, (rule or StaticRule(f))(args, kwargs))
-    return OfArrays(f) if callable(f) and has_static((given, named)) else f, given, named
+    return FunctionOfStatic(f) if callable(f) and has_static((given, named)) else f, given, named
 
 
 def calling_with_static(f: Callable[..., Any], arguments: Any) -> Callable[..., Any]:

@@ -759,3 +759,31 @@ def no_examples(w, x, y):
 def test_an_error_names_the_operation_and_the_line_that_keep_a_loss_from_chunks(loss, why):
     with pytest.raises(PlanError, match=why):
         rewrite(step_of(loss), chunks=3, in_axes=(None, 0, 0))(*arguments())
+
+
+WEAK = jnp.full((8, 8), 0.3), jnp.full((256, 8), 0.07)
+WEAK_LOSSES = {
+    "Gram matrix": lambda h, w: (jnp.sum(h), h.T @ h),
+    "maximum": lambda h, w: (jnp.max(h), h[0]),
+    "normalized": lambda h, w: (jnp.sum(jnp.sin(h - h.mean(0)) @ w), h),
+}
+
+
+@pytest.mark.parametrize("options", [{"chunks": 4, "in_axes": (None, 0)}, {"head_chunks": 4}])
+@pytest.mark.parametrize("weak", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("name", WEAK_LOSSES)
+def test_results_and_gradients_in_chunks_have_weak_types_where_those_of_jax_have(name, weak, options):
+    args = [v if is_weak else jnp.asarray(v, v.dtype) * jnp.float32(1) for v, is_weak in zip(WEAK, weak, strict=True)]
+    assert [v.weak_type for v in args] == [*weak]
+
+    def step(w, x):
+        (value, other), gradients = jax.value_and_grad(
+            lambda w, x: WEAK_LOSSES[name](jnp.sin(x @ w), w), argnums=(0, 1), has_aux=True
+        )(w, x)
+        # A weak type decides the dtype of the sum.
+        return value, other, gradients, jax.tree.map(lambda g: g + jnp.ones((), jnp.bfloat16), gradients)
+
+    found, expected = rewrite(step, **options)(*args), step(*args)
+    assert jax.tree.map(jax.typeof, found) == jax.tree.map(jax.typeof, expected)
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(np.float32(one), np.float32(other), rtol=1e-2, atol=1e-3)

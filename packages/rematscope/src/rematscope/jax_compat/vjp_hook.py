@@ -9,6 +9,7 @@ JAX has no public API for this, so this module replaces private functions.
 """
 
 import contextlib
+import functools
 import inspect
 import itertools
 import threading
@@ -160,8 +161,30 @@ class _MarkedPullback:
         return _mark_leaves(pullback(*marked), self._number, "gradient")
 
 
+class _PullbackWithTypes:
+    """A pullback whose gradients have weak types where those of the loss as written have."""
+
+    def __init__(self, as_written: Function):
+        self._as_written = as_written
+
+    def __call__(self, pullback: Function, *cotangents: Any) -> Any:
+        expected = jax.eval_shape(lambda: self._as_written()[1](*cotangents))
+        return jax.tree.map(with_weak_type, pullback(*cotangents), expected)
+
+
+def with_weak_type(value: Any, like: Any) -> Any:
+    """Return a value whose type is weak if the type `like` is, and is not weak otherwise."""
+    aval, weak = jax.typeof(value), bool(getattr(like, "weak_type", False))
+    if bool(getattr(aval, "weak_type", False)) == weak:
+        return value
+    return jax.lax.convert_element_type_p.bind(value, new_dtype=aval.dtype, weak_type=weak, sharding=None)
+
+
 def transform_losses(f: Function, change: Callable[[Function], Function], key: Hashable | None = None) -> Function:
     """Return `f` with the loss of each outermost gradient replaced by `change(loss)`.
+
+    A gradient has a weak type if that of the loss as written has one. JAX derives it from the operations of the loss,
+    and for a loop from the type of the argument, which a loop in the changed loss would otherwise decide.
 
     Args:
       key: the key of JAX's caches of traces; by default, each call is traced again.
@@ -172,7 +195,11 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
             changed: Any = linear_util.wrap_init(change(_loss_of_wrapped(fun)), debug_info=fun.debug_info)
         else:
             changed = change(fun)
-        return vjp(changed, *primals, **settings)
+        out, pullback, *aux = vjp(changed, *primals, **settings)
+        if not any(getattr(jax.typeof(leaf), "weak_type", False) for leaf in jax.tree.leaves(primals)):
+            return out, pullback, *aux
+        as_written = functools.partial(vjp, fun, *primals, **settings)
+        return out, _partial(_PullbackWithTypes(as_written), pullback), *aux
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, key or object())
 

@@ -26,6 +26,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
 from rematscope.ir.source import lines_of
+from rematscope.jax_compat.vjp_hook import with_weak_type
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, commutes, known_axes, makes_batch
 from rematscope.reporting.flat_program import (
@@ -199,7 +200,7 @@ class ChunkedLoss:
 
         def reduce_results(operands: Sequence[Any]) -> list[Any]:
             if op.name == "dot_general":
-                return [jnp.sum(operands[0], 0, dtype=result.dtype)]
+                return [with_weak_type(jnp.sum(operands[0], 0, dtype=result.dtype), result)]
             return [eqn.primitive.bind(*operands, **{**eqn.params, "axes": (0,)})]
 
         yield _Step(op.invars, [middle], reduce_part, lambda operands, _: reduce_part(operands))

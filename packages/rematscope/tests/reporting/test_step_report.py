@@ -354,6 +354,46 @@ def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     assert any("No plan of auto" in sentence for sentence in found.advice)
 
 
+def ppo_step(params, key):
+    """Scan over minibatches of a batch that the step closes over, as in PPO."""
+    batch = jnp.arange(512.0).reshape(64, 8)
+
+    def minibatch(params, x):
+        return params - 0.1 * jax.grad(lambda w: jnp.mean(jnp.tanh(jnp.sin(x @ w))))(params), None
+
+    def epoch(carry, _):
+        params, key = carry
+        key, own = jax.random.split(key)
+        x = jax.random.permutation(own, batch).reshape(4, 16, 8)
+        return (jax.lax.scan(minibatch, params, x)[0], key), None
+
+    return jax.lax.scan(epoch, (params, key), None, 2)[0]
+
+
+def test_the_axis_of_a_key_is_not_that_of_a_batch():
+    key = jax.random.PRNGKey(0)
+    subject = subject_module.Subject(ppo_step, (jnp.ones((8, 4)), key), {}, None, "cpu")
+    assert subject.in_axes == ()
+    why = subject.why_no_microbatches(2)
+    assert "The last axis of `key`, u32[2], counts as that of a PRNG key" in why and "invalid" not in why
+    assert why.endswith("If ppo_step closes over its batch, make the batch an argument.")
+    for options in ({"microbatches": 2}, {"chunks": 2}):
+        with pytest.raises(
+            PlanError, match=r"in_axes= divides axis 0 of an argument of ppo_step of type u32\[2\], but"
+        ):
+            rematscope.rewrite(ppo_step, in_axes=(None, 0), **options)(jnp.ones((8, 4)), key)
+    # The axis of several keys, one for each example, may be that of a batch.
+    keys, x = jax.random.split(key, 6), jnp.ones((6, 8))
+
+    def step(w, keys, x):
+        def loss(w):
+            return jnp.mean(jnp.tanh(x @ w) * jax.vmap(lambda key: jax.random.uniform(key, (4,)))(keys))
+
+        return w - jax.grad(loss)(w)
+
+    assert subject_module.Subject(step, (jnp.ones((8, 4)), keys, x), {}, None, "cpu").in_axes == (None, 0, 0)
+
+
 @pytest.mark.parametrize("stated", [True, False])
 def test_a_batch_size_that_the_code_states_is_named_as_the_obstacle(stated):
     def step(w, x):

@@ -186,7 +186,7 @@ def prove_or_explain(step: WholeStep, count: int) -> tuple[str, WholeValues | No
     except PlanError as error:
         return str(error), None
     except Exception as error:  # any error that the step raises for another batch size
-        return explain_other_size(step.step.name, error), None
+        return explain_other_size(step.step, error), None
 
 
 def _with_mark_names(values: Sequence[Any], loss: int, what: str) -> list[Any]:

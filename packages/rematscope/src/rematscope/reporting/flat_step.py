@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.ir.program import type_text
 from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
 from rematscope.reporting.arrays import device_blocks, in_part
 
@@ -88,8 +89,26 @@ def cotangent_divisor(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def explain_other_size(function: str, error: Exception, option: str = "") -> str:
-    """Return a sentence on why a function cannot run with another batch size, which an option may need."""
+def explain_other_size(step: FlatStep, error: Exception, option: str = "") -> str:
+    """Return a sentence on why a step cannot run with another batch size, which an option may need."""
     reason = (str(error) or type(error).__name__).splitlines()[0]
     need = f", which {option}= needs" if option else ""
-    return f"{function} cannot run with another batch size{need}: {reason:.200}"
+    for leaf, axis in zip(step.leaves, step.axes, strict=True):
+        if axis is not None and axis == len(batch_shape(leaf)) and "PRNG key" in reason:
+            kind = type_text(jax.typeof(leaf))
+            return (
+                f"in_axes= divides axis {axis} of an argument of {step.name} of type {kind}, but this is the axis of a "
+                "PRNG key (jax.random.PRNGKey), not that of a batch. Give None for this argument in in_axes=, and the "
+                f"axis of the batch for another argument. If {step.name} closes over its batch, make it an argument."
+            )
+    return f"{step.name} cannot run with another batch size{need}: {reason:.200}"
+
+
+def batch_shape(leaf: Any) -> tuple[int, ...]:
+    """Return the shape of an array without the axis of a PRNG key, as `jax.random.PRNGKey` makes it: of 2 or 4 uint32.
+
+    Keys of `jax.random.key` have no such axis.
+    """
+    shape: tuple[int, ...] = jnp.shape(leaf)
+    is_key = jax.typeof(leaf).dtype == jnp.uint32 and shape[-1:] in ((2,), (4,))
+    return shape[:-1] if is_key else shape

@@ -345,7 +345,8 @@ class Rewritten(Constant):
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
         key = self._structure_key(arguments), _leaf_types(leaves)
         if key not in self._parts:
-            FlatStep(self, leaves, axes, self.__name__).check_parts(self.changes.chunks, "chunks")
+            step = FlatStep(self, leaves, axes, self.__name__)
+            step.check_parts(self.changes.chunks, "chunks")
             try:
                 self._parts[key] = losses_of(
                     self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient)
@@ -353,7 +354,7 @@ class Rewritten(Constant):
             except PlanError:
                 raise
             except Exception as error:  # any error that the function raises for another batch size
-                raise PlanError(explain_other_size(self.__name__, error, "chunks")) from error
+                raise PlanError(explain_other_size(step, error, "chunks")) from error
         return self._parts[key]
 
     def _leaf_axes(self, arguments: Arguments) -> list[int | None]:

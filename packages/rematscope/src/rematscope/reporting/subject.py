@@ -13,18 +13,18 @@ import jax.numpy as jnp
 from rematscope.errors import PlanError, describe_error
 from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
-from rematscope.ir.program import Value
+from rematscope.ir.program import Value, type_text
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import chunked_batch
-from rematscope.reporting.flat_step import FlatStep
+from rematscope.reporting.flat_step import FlatStep, batch_shape
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
 from rematscope.scheduling.blocks import loops_deep
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
-from rematscope.tracing.arguments import callable_name, flattened
+from rematscope.tracing.arguments import argument_paths, callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints
 from rematscope.tracing.static_values import StaticRule
 from rematscope.tracing.step import with_donated
@@ -301,7 +301,7 @@ class Subject:
             (axis, size): None
             for leaves, are_data in zip(reversed(self._argument_leaves), reversed(data), strict=True)
             for leaf, is_data in zip(leaves, are_data, strict=True)
-            for axis, size in enumerate(jnp.shape(leaf)[:2])
+            for axis, size in enumerate(batch_shape(leaf)[:2])
             if is_data and divisors(size)
         }
         found = list[tuple[Any, ...]]()
@@ -365,12 +365,17 @@ class Subject:
                 f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
                 "divided."
             )
+            paths = argument_paths(self.f, self.arguments.args, self.arguments.kwargs)
+            for path, leaf in zip(paths, self._flat_leaves, strict=True):
+                if batch_shape(leaf) != jnp.shape(leaf):
+                    kind = type_text(jax.typeof(leaf))
+                    why += f" The last axis of `{path}`, {kind}, counts as that of a PRNG key (jax.random.PRNGKey)."
             if self._length_error:
-                why += (
-                    f" With another length of an axis, it raises {self._length_error} If its code states the batch "
-                    "size as a number, take this number from the shape of an argument instead."
-                )
-            return why
+                why += f" With another length of an axis, it raises {self._length_error}"
+            advice = "If its code states the batch size as a number, take this number from the shape of an argument"
+            if self._length_error and advice not in why:
+                why += f" {advice} instead."
+            return f"{why} If {self.name} closes over its batch, make the batch an argument."
         if count not in self._unproved:
             self.operations += self.size
             why, values = prove_or_explain(step, count)
@@ -407,7 +412,7 @@ def _axes_in(tree: Any, are_data: Iterator[bool], axis: int, size: int, others: 
         return _merge_equal_axes(type(tree)(_axes_in(each, are_data, axis, size, others) for each in tree))
     found = set[int | None]()
     for leaf in jax.tree.leaves(tree):
-        shape = jnp.shape(leaf)
+        shape = batch_shape(leaf)
         fitting = [i for i in dict.fromkeys((axis, *range(others * len(shape)))) if shape[i : i + 1] == (size,)]
         found.add(fitting[0] if next(are_data) and fitting else None)
     return found.pop() if len(found) == 1 else None

@@ -64,6 +64,7 @@ from rematscope.jax_compat.equations import (
     walk_equations,
     while_of,
 )
+from rematscope.jax_compat.host_memory import is_in_host_memory, type_in_host_memory
 from rematscope.jax_compat.policies import STATEFUL, Policy, names_in_policy, policy_name, saving_unrepeatable
 from rematscope.jax_compat.rewriting import (
     Change,

@@ -18,16 +18,19 @@ import jax
 from jax._src import xla_bridge
 from jax._src.cudnn import fused_attention_stablehlo
 
+from rematscope.jax_compat.host_memory import with_memory
+
 CUDNN_VERSION = 91300
 COMPUTE_CAPABILITY = (9, 0)
 
 
 def make_jaxpr(f: Callable[..., Any], return_shape: bool = False) -> Callable[..., Any]:
-    """Return a function that traces `f` as `jax.make_jaxpr` does, cuDNN's attention included."""
+    """Return a function that traces `f` as `jax.make_jaxpr` does, cuDNN's attention and host memory included."""
 
     def traced(*args: Any, **kwargs: Any) -> Any:
         with assuming_gpu():
             tracing: Callable[..., Any] = jax.make_jaxpr  # its type depends on `return_shape`
+            args, kwargs = jax.tree.map(with_memory, (args, kwargs))
             return tracing(f, return_shape=return_shape)(*args, **kwargs)
 
     return traced

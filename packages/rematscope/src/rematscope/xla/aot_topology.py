@@ -55,9 +55,10 @@ def main(target: str, folder: str) -> None:
 
     Args:
       target: as for `measure`.
-      folder: holds `exported`, `axes` (JSON: the names, lengths and types of the axes of the mesh, none for one device)
-        and `donated` (JSON: the donated arguments); `module` (HLO), `memory` (JSON) and `record` (XLA's buffer
-        assignment, may be empty) are written to it.
+      folder: holds `exported`, `axes` (JSON: the names, lengths and types of the axes of the mesh, none for one
+        device), `donated` (JSON: the donated arguments) and `memories` (JSON: for each array, the kind of its memory,
+        null for that of the device). `module` (HLO), `memory` (JSON) and `record` (XLA's buffer assignment, may be
+        empty) are written to it.
     """
     import jax
     import jax.export
@@ -70,10 +71,12 @@ def main(target: str, folder: str) -> None:
     mesh = jax.sharding.Mesh(np.array(devices).reshape(lengths), names, axis_types=types)
     exported = jax.export.deserialize(bytearray((here / "exported").read_bytes()))
     one = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    memories = json.loads((here / "memories").read_text())
     # The compiler places arguments without a sharding; on one device there is only one placement.
     shardings = exported.in_shardings_jax(mesh) if len(devices) > 1 else [one] * len(exported.in_avals)
     shapes = [
-        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in zip(exported.in_avals, shardings, strict=True)
+        jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s.with_memory_kind(kind) if s and kind else s)
+        for a, s, kind in zip(exported.in_avals, shardings, memories, strict=True)
     ]
     args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
     donated = json.loads((here / "donated").read_text())

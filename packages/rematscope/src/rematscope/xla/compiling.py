@@ -23,7 +23,7 @@ import numpy as np
 
 from rematscope.errors import TargetError
 from rematscope.ir.specs import across_devices
-from rematscope.jax_compat import assuming_gpu, start_no_absent_tpu
+from rematscope.jax_compat import assuming_gpu, is_in_host_memory, start_no_absent_tpu, type_in_host_memory
 from rematscope.tracing.arguments import FlatFunction, shape_struct, vjp_for
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace
@@ -165,8 +165,12 @@ def _call_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Call:
 
 def _on_one_device(passes: Trace, target: str, call: _Call) -> Compiled:
     device = _present_devices(target)[0]
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    shapes = jax.tree.map(lambda leaf: shape_struct(jax.typeof(leaf), sharding=sharding), (call.given, call.rest))
+
+    def on_device(leaf: Any) -> Any:
+        sharding = jax.sharding.SingleDeviceSharding(device, memory_kind=_memory_kind(leaf))
+        return shape_struct(jax.typeof(leaf), sharding=sharding)
+
+    shapes = jax.tree.map(on_device, (call.given, call.rest))
     return _compile_call(passes, target, call.jitted.lower(*shapes).compile, call, None)
 
 
@@ -265,12 +269,25 @@ def _on_absent_tpu(passes: Trace, target: str, call: _Call) -> Compiled:
         )
     if passes.axes:
         return _compile_in_subprocess(passes, target, _on_their_mesh(passes, call))
-    given, rest = ([shape_struct(jax.typeof(leaf)) for leaf in leaves] for leaves in (call.given, call.rest))
-    return _compile_in_subprocess(passes, target, dataclasses.replace(call, given=given, rest=rest))
+    return _compile_in_subprocess(passes, target, call)
+
+
+def _memory_kind(leaf: Any) -> str | None:
+    """Return the kind of memory that an argument is in; None for that of a device."""
+    return "pinned_host" if is_in_host_memory(leaf) else None
+
+
+def _without_device(leaf: Any) -> Any:
+    """Return the shape of an argument, or its type in host memory."""
+    return type_in_host_memory(leaf) if is_in_host_memory(leaf) else shape_struct(jax.typeof(leaf))
 
 
 def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
     """Compile in a separate process that has enough CPU devices, or that loads libtpu."""
+    memories = [_memory_kind(leaf) for leaf in (*call.given, *call.rest)]
+    if not passes.axes:
+        given, rest = ([_without_device(leaf) for leaf in leaves] for leaves in (call.given, call.rest))
+        call = dataclasses.replace(call, given=given, rest=rest)
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
         raise TargetError(
@@ -292,6 +309,7 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
         (folder / "exported").write_bytes(exported)
         axes = [(*axis, kind.name) for axis, kind in zip(passes.axes.items(), _axis_types(passes), strict=True)]
         (folder / "axes").write_text(json.dumps(axes))
+        (folder / "memories").write_text(json.dumps(memories))
         (folder / "donated").write_text(json.dumps([1] * call.overwritten))
         command = [
             sys.executable,

@@ -1,0 +1,56 @@
+"""Arguments in host memory: arrays and shapes are traced and compiled alike."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
+
+from rematscope import liveness, measure, trace
+
+SIZE = 256
+HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
+
+
+@jax.jit
+def step(w, moments, x):
+    gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+    moments = 0.9 * jax.device_put(moments, DEVICE) + gradient
+    return w - moments, jax.device_put(moments, HOST)
+
+
+def arguments(home, kind):
+    shape = jax.ShapeDtypeStruct((SIZE, SIZE), jnp.float32)
+    if kind == "array":
+        return jnp.ones((SIZE, SIZE)), jax.device_put(jnp.zeros((SIZE, SIZE)), home), jnp.ones((SIZE, SIZE))
+    return shape, jax.ShapeDtypeStruct((SIZE, SIZE), jnp.float32, sharding=home), shape
+
+
+HOMES = [
+    SingleDeviceSharding(jax.devices()[0], memory_kind="pinned_host"),
+    NamedSharding(jax.make_mesh((1,), ("d",)), PartitionSpec(), memory_kind="pinned_host"),
+]
+
+
+@pytest.mark.parametrize("home", HOMES, ids=lambda home: type(home).__name__)
+@pytest.mark.parametrize("kind", ["array", "shape"])
+def test_an_argument_in_host_memory_takes_no_device_memory(kind, home):
+    args = arguments(home, kind)
+    assert [value.memory for value in trace(step, *args).step.program.inputs] == ["device", "host", "device"]
+    on_device = arguments(home.with_memory_kind("device"), kind)
+    assert liveness(step, *args).peak_bytes < liveness(step, *on_device).peak_bytes
+
+
+@pytest.mark.parametrize("kind", ["array", "shape"])
+def test_a_step_with_an_argument_in_host_memory_can_be_compiled(kind):
+    metrics = {row.metric: row for row in measure(step, *arguments(HOMES[0], kind)).rows}
+    assert metrics["arguments"].predicted == 2 * 4 * SIZE**2
+    assert metrics["arguments"].compiled == 3 * 4 * SIZE**2, "for a CPU, host and device memory are the same"
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
+@pytest.mark.parametrize("kind", ["array", "shape"])
+def test_libtpu_compiles_an_argument_in_host_memory(kind):
+    metrics = {row.metric: row for row in measure(step, *arguments(HOMES[0], kind), target="tpu v5e").rows}
+    assert metrics["arguments"].compiled == 2 * 4 * SIZE**2

@@ -37,6 +37,7 @@ RULES = {
     "a product with a mask is a select": ("points", _Lowering, "_masked_as_select", unchanged),
     "a matmul's operands are copied to rows and columns": ("language_model", _Lowering, "_expand_matmul", unchanged),
     "a convolution's operands are copied": ("small_sides", _Lowering, "_expand_convolution", unchanged),
+    "a depthwise kernel's gradient is dense": ("depthwise", _Lowering, "_expand_depthwise_gradient", unchanged),
     "a pooling's gradient is a scatter": ("pooled", _Lowering, "_expand_pooling_gradient", unchanged),
     "a grouped matmul is dense": ("experts", _Lowering, "_expand_grouped_matmul", unchanged),
     "random bits take two integers per element": ("dropped", _Lowering, "_expand_random_bits", unchanged),

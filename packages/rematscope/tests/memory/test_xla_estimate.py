@@ -71,6 +71,21 @@ def resnet(width, batch, side):
     return loss, [(array(3, 3, width, width),) * 2] * 2, array(batch, side, side, width)
 
 
+def depthwise(width, batch, side):
+    """Convolutions of each feature by itself, as in ConvNeXt, with a matmul after each."""
+
+    def loss(layers, x):
+        for kernel, w in layers:
+            numbers = ("NHWC", "HWIO", "NHWC")
+            y = lax.conv_general_dilated(
+                x, kernel, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=width
+            )
+            x = x + jnp.tanh(y @ w)
+        return jnp.mean(x**2)
+
+    return loss, [(array(7, 7, 1, width), array(width, width))] * 2, array(batch, side, side, width)
+
+
 def pooled(width, batch, side):
     """Each layer has a max pooling of four elements, and the last an average pooling."""
 
@@ -394,6 +409,7 @@ MODELS = {
     "resnet": resnet(16, 4, 16),
     "small_sides": resnet(64, 4, 2),
     "private": private(64, 64),
+    "depthwise": depthwise(64, 2, 6),
     "pooled": pooled(16, 4, 32),
     "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),

@@ -53,13 +53,18 @@ YNNPACK_MIN_ELEMENTS = 4096  # from which on a CPU's library computes reductions
 MIXED = "threefry2x32"  # the loop that mixes random bits
 
 
-def rewrite_as_hlo(program: Program, target: str) -> Program:
+def rewrite_as_hlo(program: Program, target: str, is_body: bool = False) -> Program:
     """Return the program, including its bodies, with equal operations merged and with XLA's copies.
+
+    Args:
+      program: the program.
+      target: the device.
+      is_body: whether it is the body of a loop or a branch.
 
     Returns:
       A program with the same values and a few more. A `name` equation gives a merged value its other name.
     """
-    lowering = _Lowering(target, Broadcasts(program))
+    lowering = _Lowering(target, Broadcasts(program), is_body)
     for equation in program.equations:
         lowering.add(equation)
     return dataclasses.replace(program, equations=lowering.equations)
@@ -68,9 +73,9 @@ def rewrite_as_hlo(program: Program, target: str) -> Program:
 class _Lowering:
     """Rewrites the equations of one level, one after the other."""
 
-    def __init__(self, target: str, repeated: Broadcasts):
+    def __init__(self, target: str, repeated: Broadcasts, is_body: bool):
         self.equations: list[Equation] = []
-        self._target = target
+        self._target, self._is_body = target, is_body
         self._repeated = repeated
         self._table = NumberTable()
         self._masks: dict[Value, Value] = {}  # values of 0 and 1, with the predicates that are True for 1
@@ -103,7 +108,7 @@ class _Lowering:
                 self._repeated.note(self._append_operation("name", [value], result, equation))
         elif equation.bodies:
             equation = self._with_constants_inside(equation)
-            bodies = tuple(rewrite_as_hlo(body, self._target) for body in equation.bodies)
+            bodies = tuple(rewrite_as_hlo(body, self._target, is_body=True) for body in equation.bodies)
             self.equations.append(dataclasses.replace(equation, bodies=bodies))
         elif equation.primitive == "optimization_barrier":  # XLA does not merge its results with earlier values
             self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
@@ -279,12 +284,32 @@ class _Lowering:
         if is_swapped(equation):
             return self._with_copied_operands(equation, [False, True])
         convolution = self._with_copied_operands(equation, turned[:2])
+        if equation.params["batch_group_count"] > 1:
+            # XLA changes the order of axes for faster convolutions only outside of loops and branches.
+            return self._expand_depthwise_gradient(convolution, turned[2] and not self._is_body)
         if not turned[2]:
             return convolution
         (result,) = equation.outputs
         raw = value_like(result)
         self.equations.append(dataclasses.replace(convolution, outputs=(raw,)))
         return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
+
+    def _expand_depthwise_gradient(self, convolution: Equation, turned: bool) -> Equation:
+        """Expand the gradient of a depthwise kernel: XLA computes it for all pairs of features, and masks the others.
+
+        Args:
+          turned: whether XLA computes the result with its axes in another order, and copies it.
+        """
+        (result,) = convolution.outputs
+        axis = convolution.params["dimension_numbers"].out_spec[0]
+        shape = [*result.shape]
+        shape[axis] *= convolution.params["batch_group_count"]
+        pairs = Value(result.aval.update(shape=tuple(shape)), result.name)
+        self.equations.append(dataclasses.replace(convolution, outputs=(pairs,)))
+        masked = value_like(pairs)
+        self._append_operation("copy" if turned else "mul", (pairs,), masked, convolution)
+        params = {"axes": (axis,)}
+        return Equation("reduce_sum", (masked,), (result,), params, convolution.eqn, role=convolution.role)
 
     def _expand_pooling_gradient(self, equation: Equation) -> Equation:
         """Expand the gradient of a pooling: find each window's maximum, and scatter the cotangents there."""

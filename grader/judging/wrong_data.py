@@ -73,7 +73,9 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
         # mistakes agree with a result by chance. Only a mistake that agrees with all results counts.
         alike = [m for m in expect.mistakes if all(_is_mistake(answer, m) for answer in answers)]
         explained = _explain_by_mistake(wrong, [], alike[:1], credible=0)
-    for answer in answers:
+    # A finding shows the figures of its first question, so the order of `explained` decides between the questions.
+    order = {name: place for place, name in enumerate(explained)}
+    for answer in sorted(answers, key=lambda answer: order.get(answer.question.name, len(order))):
         if misfit := misfits.get(answer.question.name):
             yield misfit
         elif not answer.is_of(answer.want):
@@ -152,9 +154,33 @@ def _explain_by_mistake(
 
 def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
     """Return texts about dicts that no single mistake explains, by the question's name. A text says which entries are
-    right, and names the known mistake that explains each other entry, preferably one that explains the most answers."""
-    wants = [plain(answer.want) for answer in wrong]
-    keys = [key for key in wants[0] if any(a.got[key] != want[key] for a, want in zip(wrong, wants, strict=True))]
+    right for every question, and how the other entries are wrong.
+
+    The questions are in the order in which findings must show them: all entries that a text says are wrong differ in
+    the first question with this text. If no question shows all wrong entries, there are several texts.
+    """
+    wants = {answer.question.name: plain(answer.want) for answer in wrong}
+    keys = wants[wrong[0].question.name].keys()
+    differing = {a.question.name: {key for key in keys if a.got[key] != wants[a.question.name][key]} for a in wrong}
+    right = [f"the entry {key!r} is right" for key in keys if not any(key in each for each in differing.values())]
+    explained: dict[str, KnownMistake] = {}
+    while left := [answer for answer in wrong if answer.question.name not in explained]:
+        shown = max(left, key=lambda answer: len(differing[answer.question.name]))
+        entries = differing[shown.question.name]
+        alike = [answer for answer in left if differing[answer.question.name] <= entries]
+        said, asks = _explain_entries([key for key in keys if key in entries], alike, expect)
+        text = "; ".join([*said, *right])
+        mistake = KnownMistake(text, expect.reference, asks[0] if asks else expect.feedback.otherwise)
+        # `shown` comes first; the other questions keep their order.
+        explained |= {answer.question.name: mistake for answer in (shown, *alike)}
+    return explained
+
+
+def _explain_entries(keys: Sequence[str], wrong: Sequence[_Answer], expect: Expect) -> tuple[list[str], list[str]]:
+    """Return a text for each way in which entries of dicts are wrong, and the questions of the mistakes behind them.
+
+    A text names the known mistake that explains its entries, preferably one that explains the most entries.
+    """
     behind: dict[str, list[KnownMistake]] = {key: [] for key in keys}
     for mistake in expect.mistakes:
         leads_to = [answer.question.data(mistake.wrong_reference) for answer in wrong]
@@ -168,10 +194,7 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMi
         says = best.description if best else _how_far(wrong, key)
         said.setdefault(says, []).append(repr(key))
         asks += [best.hint] if best else []
-    parts = [f"under {' and '.join(which)}, {says}" for says, which in said.items()]
-    parts += [f"the entry {key!r} is right" for key in wants[0] if key not in keys]
-    mistake = KnownMistake("; ".join(parts), expect.reference, asks[0] if asks else expect.feedback.otherwise)
-    return {answer.question.name: mistake for answer in wrong}
+    return [f"under {' and '.join(which)}, {says}" for says, which in said.items()], asks
 
 
 _BY_CHANCE = 5  # fewer questions may have a property in common by chance

@@ -113,3 +113,27 @@ def test_a_wrong_number_is_explained_by_the_mistake_that_leads_to_most_of_them()
     assert finding.next == "Why the square?"
     (finding,) = findings(lambda n: [n * n if n == 3 else -1], range(2, 12), reference)  # n = 3 matches by chance
     assert finding.text == "Your plan for n = 2 states a wrong number: -1 steps." and finding.next == "How many?"
+
+
+RIGHT = {"a": 1, "b": 2, "c": 3}
+
+
+@pytest.mark.parametrize("wrong", [[{}, {"b": 9}, {"a": 9, "b": 9}], [{"b": 0}, {"a": 9, "b": 9}, {"b": 9}]])
+def test_a_finding_about_entries_shows_a_question_in_which_each_of_them_differs(wrong):
+    (finding,) = findings(lambda n: RIGHT | wrong[n], range(3), lambda n: RIGHT, ())
+    assert all(f"'{key}'" in finding.text for key in "ab") and finding.text.endswith("; the entry 'c' is right.")
+    assert finding.got == str(RIGHT | {"a": 9, "b": 9}) and finding.expected == str(RIGHT)
+    first = f"n = {wrong.index({'a': 9, 'b': 9})}"
+    assert finding.cases == (first, *(f"n = {n}" for n in range(3) if wrong[n] and f"n = {n}" != first))
+
+
+def test_entries_that_differ_in_no_common_question_are_in_two_findings():
+    wrong = [{"a": 9}, {"b": 0}, {"a": 8}]
+    found = findings(lambda n: RIGHT | wrong[n], range(3), lambda n: RIGHT, ())
+    assert [(finding.got, finding.cases) for finding in found] == [
+        (str(RIGHT | {"a": 9}), ("n = 0", "n = 2")),
+        (str(RIGHT | {"b": 0}), ("n = 1",)),
+    ]
+    says = "Your answer differs from the square: under {}; the entry 'c' is right."
+    ways = "'a', the numbers are too large", "'b', the numbers are too small"
+    assert [finding.text for finding in found] == [says.format(way) for way in ways]

@@ -79,7 +79,7 @@ def _run_statements(
         failure = failures.failure_of(error)
         missing = isinstance(error, ImportError | FileNotFoundError)
         finding = Finding(
-            FindingKind.RAISES,
+            FindingKind.DOES_NOT_RUN,
             f"Your answer cannot be checked, because its cell raises {failure.text}",
             source=failure.source,
             next="Only your page and this course's packages are available during grading. Can you put the missing "

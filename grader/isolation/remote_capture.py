@@ -171,7 +171,7 @@ def file_not_judged(exercise: str | None, name: str, reason: str, advice: str | 
 
 # The findings that an answer's process may return instead of evidence, after it has found the answer and before. Other
 # kinds could remove the answer's row from the report, or make the grader try the answer again while all others wait.
-_WHY_NO_EVIDENCE = {FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED, FindingKind.RAISES: Outcome.NOT_PASSED}
+_WHY_NO_EVIDENCE = {FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED, FindingKind.DOES_NOT_RUN: Outcome.NOT_PASSED}
 _WHY_NONE_FOUND = {
     FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED,
     FindingKind.ANOTHER_EXERCISE: Outcome.NOT_ATTEMPTED,

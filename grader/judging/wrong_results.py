@@ -1,5 +1,6 @@
 """Find errors in an answer's results: exceptions, endless loops, wrong types, wrong values, wrong gradients."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -20,6 +21,9 @@ _MEMORY_QUESTION = (
     "What does your answer remember from one call to the next: a growing list, an exhausted generator or a counter?"
 )
 
+# Exceptions that are about the text of a program and not about its results.
+_NOT_RUN = re.compile(r"(NameError|UnboundLocalError|ImportError|ModuleNotFoundError)\b")
+
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """Yield findings about the cases without programs."""
@@ -35,7 +39,8 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
             kind, text = FindingKind.WRONG_TYPE, failure.text
             question = about_return(failure.text, questions) or f"What should {task.signature} return?"
         else:
-            kind, text = FindingKind.RAISES, f"Your answer raises {failure.text}"
+            kind = FindingKind.DOES_NOT_RUN if _NOT_RUN.match(failure.text) else FindingKind.RAISES
+            text = f"Your answer raises {failure.text}"
             question = about_exception(failure.text, failure.source, questions)
             question = question or OTHERWISE
         # The message may contain the case's shapes, but the exception's type and the line are the same in every case.

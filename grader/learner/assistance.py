@@ -20,6 +20,7 @@ from grader.verdicts.views import Note, as_view, box, python_html, text_html
 from rematscope.render import View
 
 HONEST_ATTEMPTS = 3
+_FIX_FIRST = "Fix this and check again: hints respond to what an answer computes and saves."
 
 
 def hint(exercise: str, progress: Progress) -> Note:
@@ -31,6 +32,11 @@ def hint(exercise: str, progress: Progress) -> Note:
         return Note("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
     findings = attempts[-1].verdict.findings if attempts else ()
     given = [key for key in progress.hints(exercise) if key in hints]
+    if findings and not attempts[-1].verdict.ran:
+        # A hint about the exercise would not help with a misspelled name, so none is used up.
+        asks = [finding.next for finding in findings if finding.next]
+        earlier = ["Earlier hints, latest first:", *(hints[each].text for each in reversed(given))] if given else []
+        return Note("Your last answer did not run", findings[0].text, *asks[:1], _FIX_FIRST, *earlier)
     key = next_hint(hints, findings, given)
     if key is not None:
         progress.note_hint(exercise, key)
@@ -65,7 +71,7 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
         so_far = ("none", "one", "two")[done]
         return Note(
             "The worked answer is not available yet",
-            f"It becomes available once you have passed, or after three different attempts (so far: {so_far}). Try a "
+            f"It becomes available after a pass, or after three different attempts that run (so far: {so_far}). Try a "
             "hint first.",
             "To see it anyway, run `solution(anyway=True)`, or add `--anyway` in a terminal.",
         )

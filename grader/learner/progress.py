@@ -111,10 +111,10 @@ class Progress:
         return any(attempt.verdict.outcome == Outcome.PASSED for attempt in self.attempts(exercise))
 
     def honest_attempts(self, exercise: str) -> int:
-        """Return the number of different answers that did not pass. Checking the same answer several times counts
-        once.
+        """Return the number of different answers that ran and did not pass. Checking the same answer several times
+        counts once. An answer with an undefined name, for example, does not run.
         """
-        sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == Outcome.NOT_PASSED]
+        sources = [a.source for a in self.attempts(exercise) if a.verdict.ran and not a.verdict.passed]
         return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
 
     def hints(self, exercise: str) -> list[str]:

@@ -40,6 +40,7 @@ class FindingKind(StrEnum):
     REPLACED = "replaced definition"  # advice: the answer is defined more than once, and only one definition counts
 
     # Results.
+    DOES_NOT_RUN = "does not run"  # a name is missing, or the answer's cell raises; this does not count as an attempt
     RAISES = "raises"
     CHANGES = "changes from call to call"
     ARGUMENT_ORDER = "argument order"
@@ -177,6 +178,13 @@ class Verdict:
         """Whether the answer passed."""
         return self.outcome == Outcome.PASSED
 
+    @property
+    def ran(self) -> bool:
+        """Whether the answer ran, so that hints about its results apply to it."""
+        return self.outcome in (Outcome.PASSED, Outcome.NOT_PASSED) and not any(
+            finding.kind is FindingKind.DOES_NOT_RUN for finding in self.findings
+        )
+
     def __repr__(self) -> str:
         said = [f"{HEADLINE[self.outcome]}: {self.exercise}", *(f"  {sentence}" for sentence in self.shown)]
         for number, finding in enumerate(self.findings, 1):
@@ -215,7 +223,7 @@ def better(first: Verdict, second: Verdict) -> Verdict:
 
 
 def _merit_of(verdict: Verdict) -> tuple[bool, bool, bool]:
-    raises = any(finding.kind == FindingKind.RAISES for finding in verdict.findings)
+    raises = any(finding.kind in (FindingKind.DOES_NOT_RUN, FindingKind.RAISES) for finding in verdict.findings)
     return verdict.passed, verdict.outcome == Outcome.NOT_PASSED, not raises
 
 

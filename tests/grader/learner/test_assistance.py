@@ -3,6 +3,7 @@
 import pytest
 
 from grader.exercises import registry
+from grader.isolation import in_process
 from grader.learner import assistance
 from grader.learner.progress import Progress
 from grader.verdicts.verdict import Finding, Verdict
@@ -90,3 +91,32 @@ def test_every_worked_answer_can_be_shown(slug, progress):
     shown = assistance.solution(slug, progress, anyway=True)
     assert f"def {slug}" in str(shown)
     assert ("Saved residuals" in str(shown)) == (registry.task(slug).shown is not None)
+
+
+NOT_RUNNING = {
+    "an undefined name": WRONG.format("misspelled"),
+    "a local name that is not set": WRONG.format("x").replace("return x", "return y; y = x"),
+    "a module that does not exist": WRONG.format("x").replace("return", "import misspelled; return"),
+    "a cell that raises": "limit = 1 // 0\n" + WRONG.format("limit"),
+    "a cell that cannot import": "import misspelled\n@misspelled.wrap\n" + WRONG.format("x"),
+}
+
+
+@pytest.mark.parametrize("why", NOT_RUNNING)
+def test_an_answer_that_does_not_run_is_no_attempt_and_uses_up_no_hint(why, progress, tmp_path):
+    text, file = NOT_RUNNING[why], tmp_path / "answer.py"
+    file.write_text(text)
+    verdict = in_process.grade_file(file, exercise=NAME)
+    progress.record(NAME, verdict, text)
+    assert verdict.outcome == "not passed" and progress.honest_attempts(NAME) == 0
+    hint = assistance.hint(NAME, progress)
+    assert hint.headline == "Your last answer did not run" and progress.hints(NAME) == []
+    assert hint.sentences[:2] == (verdict.findings[0].text, verdict.findings[0].next)
+
+
+def test_an_answer_that_raises_an_error_of_jax_is_an_attempt_and_gets_a_hint(progress, tmp_path):
+    file = tmp_path / "answer.py"
+    file.write_text(WRONG.format("x @ w1 @ x"))
+    progress.record(NAME, in_process.grade_file(file, exercise=NAME), "x")
+    assert progress.honest_attempts(NAME) == 1
+    assert assistance.hint(NAME, progress).headline == "Hint 1" and len(progress.hints(NAME)) == 1

@@ -14,7 +14,7 @@ from progress_files import LONG, sources, verdict, written_by
 
 from grader.learner.progress import Attempt, Progress, default_path
 from grader.util.versions import versions
-from grader.verdicts.verdict import Outcome
+from grader.verdicts.verdict import Finding, FindingKind, Outcome, Verdict
 
 # What is saved
 
@@ -80,6 +80,9 @@ def test_honest_attempts_are_different_answers_that_did_not_pass(path):
     assert progress.honest_attempts("a") == 3
     for _ in range(2):
         progress.record("a", verdict(), "")
+    assert progress.honest_attempts("a") == 5
+    missing = Verdict("a", Outcome.NOT_PASSED, (Finding(FindingKind.DOES_NOT_RUN, "…"),))
+    progress.record("a", missing, "def a(x): return y")
     assert progress.honest_attempts("a") == 5
 
 

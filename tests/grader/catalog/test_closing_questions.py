@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import nbformat
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 from grader.learner import pages
-from rematscope import compare, residual_table
+from rematscope import compare, residual_table, trace
 
 
 def run_page(stem):
@@ -64,6 +65,93 @@ def test_boundaries_of_two_checkpoints():
     sines = [row.recompute_cost.transcendentals for row in rows[1:]]
     assert f"with your boundary recomputes the {sines[0]} sines of the wider output" in answer
     assert f"at the wider output recomputes only the {sines[1]} sines" in answer
+
+
+def test_cosines_of_saved_names():
+    names, _, answer = run_page("save_named")
+    passes = trace(names["save_named"](names["f"], ["up", "down"]), *names["arguments"])
+    assert (passes.forward.count("cos"), passes.backward.count("cos", role="D"), passes.backward.count("cos")) == (
+        0,
+        2,
+        2,
+    )
+    assert "Both cosines have the mark **D**" in answer and "The forward pass computes no cosine." in answer
+
+
+def test_matmuls_of_other_names():
+    names, _, answer = run_page("name_preactivation")
+    save = jax.checkpoint_policies.save_only_these_names("named")
+
+    def naming(place):
+        def mark(value, here):
+            return checkpoint_name(value, "named") if here == place else value
+
+        def layer(x, W1, W2):
+            y = mark(x @ W1, "matmul")
+            r = mark(y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True)), "input")
+            return mark(jnp.sin(r), "output") @ W2
+
+        return jax.checkpoint(layer, policy=save)
+
+    found = [
+        trace(f, *names["shapes"]) for f in (names["name_preactivation"], *map(naming, ("matmul", "input", "output")))
+    ]
+    assert [each.forward.count("dot_general") for each in found] == [2] * 4
+    assert [each.backward.count("dot_general") for each in found] == [4, 4, 5, 5]
+    assert "two matmuls and the backward pass four" in answer and "the backward pass runs five" in answer
+
+
+def test_matmuls_of_eight_experts():
+    names, _, answer = run_page("checkpoint_dot_policy")
+    f32, each = names["f32"], jax.vmap(names["checkpoint_dot_policy"])
+    found = [
+        trace(names["one_input"], *names["experts"], f32(256, 64)),
+        trace(each, *names["experts"], f32(8, 256, 64)),
+    ]
+    saved = [[r.primitive for r in passes.residuals if r.kind == "computed"] for passes in found]
+    assert saved == [["dot_general"], []]
+    assert [passes.backward.count("dot_general", role="R") for passes in found] == [1, 2]
+    assert "only the second matmul is recomputed" in answer and "both matmuls are recomputed" in answer
+
+
+def test_stacked_inputs_of_the_layers():
+    names, _, answer = run_page("scan_layers")
+    passes = trace(names["scan_layers"], names["ws"], names["x"])
+    (stacked,) = (residual for residual in passes.residuals if residual.kind == "computed")
+    shape = ",".join(map(str, stacked.shape))
+    assert f"The only computed residual, `f32[{shape}]`, holds the inputs of the five layers." in answer
+    (rows,) = (value for value in passes.forward(names["ws"], names["x"]) if value.shape == stacked.shape)
+    assert (rows[0] == names["x"]).all() and (rows[1] != names["x"]).any()
+    assert "Its first row is `x`" in answer
+
+
+def test_slots_and_plans_of_schedules():
+    names, _, answer = run_page("revolve_schedule")
+    first = {s: next(i for action, i in each if action == "save") for s, each in names["schedules"].items()}
+    assert f"state {first[2]} with two slots, {first[3]} with three and {first[5]} with five" in answer
+    passes = {s: names["fewest"](100, s) / 99 for s in (11, 12)}
+    assert passes[12] <= 2 < passes[11]
+    assert (
+        f"With 12 slots, 100 steps take {passes[12]:.2f} forward passes; with 11, they take {passes[11]:.2f}." in answer
+    )
+    chapter = {}
+    defined = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.FunctionDef, ast.Assign)
+    for cell in nbformat.read(pages.ROOT / "notebooks" / "09_fewer_checkpoints.ipynb", as_version=4).cells:
+        body = ast.parse(cell.source).body if cell.cell_type == "code" else []
+        if any(text in cell.source for text in ("import jax\n", "def chain(", "def counts(", "def halves(")):
+            exec(compile(ast.Module([node for node in body if isinstance(node, defined)], []), "page", "exec"), chapter)
+    (plan,) = re.findall("the plan is `([^`]+)`", answer)
+    assert plan == plan_of(importlib.import_module("solutions.revolve_schedule").best, 16, 4)
+    sines = [chapter["counts"](chapter["chain"](each)).sines for each in (plan, chapter["halves"](16))]
+    assert "It runs {} sines, and `halves(16)` runs {}.".format(*sines) in answer
+
+
+def plan_of(best, n, slots):
+    """Return the plan of chapter 9 with a schedule's cuts."""
+    if n == 1:
+        return "·"
+    cut = n - 1 if slots == 1 else best(n, slots)[1]
+    return f"({plan_of(best, cut, slots)}){plan_of(best, n - cut, max(slots - 1, 1))}"
 
 
 @pytest.mark.slow

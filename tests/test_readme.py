@@ -35,7 +35,7 @@ def test_readme_s_ten_lines_run():
 @pytest.mark.parametrize(
     ("name", "printed"),
     [
-        ("instrument", ["named: no findings", "named: save", "step"]),
+        ("instrument", ["named: no findings", "named: save", "step", "604\n470\n453\n"]),
         ("devices", ["{'all-gather': CollectiveStats(count=2, link_bytes="]),
         ("auto", ["loss: "]),
     ],

@@ -182,3 +182,24 @@ def test_best_groups_of_the_nested_scan(capsys):
     assert f"falls from {peak:.0f} to {lower:.0f} MiB" in answer
     flops, more = (row.recompute_cost.flops / 1e9 for row in found.rows)
     assert f"recomputes {more:.2f} instead of {flops:.2f} GFLOPs" in answer
+
+
+def test_residuals_of_a_checkpoint_by_hand(capsys):
+    _, _, answer = run_page("vjp_by_hand")
+    printed = capsys.readouterr().out.splitlines()
+    yours, jaxs = sorted(printed[-10:-5]), sorted(printed[-5:])
+    assert yours == jaxs and [line.split()[-1] for line in yours if "weights" not in line] == ["C)", "x"]
+    assert "Both save the same residuals: `x`, the cosine of `h`, and the three weights" in answer
+
+
+def test_which_function_needs_the_static_flag():
+    names, _, answer = run_page("remat_flag")
+    remat_flag, layer, w, x = (names[name] for name in ("remat_flag", "layer", "w", "x"))
+    for step in (
+        jax.jit(jax.grad(remat_flag(layer))),
+        jax.jit(jax.grad(jax.checkpoint(layer)), static_argnums=2),
+    ):
+        with pytest.raises(jax.errors.TracerBoolConversionError):
+            step(w, x, True)
+    (bound,) = re.findall(r"`(jax\.jit\(jax\.grad\(lambda.*?\)\)\))`", answer)
+    assert jnp.allclose(eval(bound, names)(w, x), names["expected"])

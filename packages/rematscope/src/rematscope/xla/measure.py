@@ -31,7 +31,7 @@ from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 
 _MESSAGE = "XLA's message"
-_SET_ASIDE = "values not fused"
+_ESTIMATE = "values XLA stores"
 _COUNTED = ("equations, with loops", "optimized HLO, with loops")
 
 
@@ -300,7 +300,7 @@ class Measurement(View):
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("host memory", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
-            MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _SET_ASIDE, said),
+            MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _ESTIMATE, said),
             MeasuredRow("XLA's own peak", None, self.xla_peak_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),

@@ -64,7 +64,7 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
         explained = _explain_by_mistake(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
         behind = {explained.get(answer.question.name) for answer in wrong}
         if wrong and isinstance(wrong[0].want, dict) and (len(behind) > 1 or None in behind):
-            explained |= _part_by_part(wrong, expect)
+            explained = _part_by_part(wrong, expect)  # of all wrong answers, in the order to show them in
         if not explained and (where := _only_where(wrong, right)):
             mistake = KnownMistake(where, expect.reference, expect.feedback.otherwise)
             explained = dict.fromkeys((answer.question.name for answer in wrong), mistake)

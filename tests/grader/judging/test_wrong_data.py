@@ -137,3 +137,11 @@ def test_entries_that_differ_in_no_common_question_are_in_two_findings():
     says = "Your answer differs from the square: under {}; the entry 'c' is right."
     ways = "'a', the numbers are too large", "'b', the numbers are too small"
     assert [finding.text for finding in found] == [says.format(way) for way in ways]
+
+
+def test_a_mistake_that_explains_one_question_does_not_decide_which_question_is_shown():
+    wrong = [{"a": 9}, {"a": 9, "b": 9}]
+    mistakes = (KnownMistake("it is nine", lambda n: RIGHT | {"a": 9}),)
+    (finding,) = findings(lambda n: RIGHT | wrong[n], range(2), lambda n: RIGHT, mistakes)
+    assert "under 'a', it is nine; under 'b', the numbers are too large" in finding.text
+    assert finding.got == str(RIGHT | wrong[1]) and finding.cases == ("n = 1", "n = 0")

@@ -249,7 +249,10 @@ def does_not_fit_text(function: str, target: str, full: OutOfMemory) -> str:
 
 _SIZES = [
     f"{what}_in_bytes"
-    for what in ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size", "peak_memory")
+    for what in (
+        *("argument_size", "output_size", "alias_size", "temp_size"),
+        *("host_argument_size", "host_output_size", "host_temp_size", "peak_memory"),
+    )
 ]
 
 

@@ -175,9 +175,10 @@ class Measurement(View):
         less overwritten arguments. XLA allocates all of it, including the gradients, before the program runs;
         `predicted` counts a gradient only after the equation that computes it. For a TPU, this sum is an upper bound:
         XLA may write a result where temporaries were.
-      xla_peak_bytes: the peak that XLA reports for a TPU; None for other targets. XLA refuses to compile a program if
-        this figure and the program's code, a few MiB, exceed the memory of the device. The figure includes the VMEM of
-        the cores, where a small program has its temporaries, and host memory that the program uses.
+      xla_peak_bytes: the peak that XLA reports for a TPU; None for other targets. If the program uses no host memory,
+        XLA refuses to compile it if this figure and the program's code, a few MiB, exceed the memory of the device. The
+        figure includes the VMEM of the cores, where a small program has its temporaries, and host memory, of arguments
+        too. So with offloading, it can exceed the memory of a device on which the program fits.
       cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
       collectives: on a mesh, the collectives, one row per kind. All other figures are then per device.
       memory: XLA's memory figures in bytes if the program fits on the device; else None.
@@ -251,9 +252,12 @@ class Measurement(View):
         notes += target_notes(passes, target)
         notes += _moved_out(passes, target)
         if self.xla_peak_bytes is not None:
+            uses_host = any(size for kind, size in self.made.memory.items() if kind.startswith("host_"))
             notes.append(
-                "XLA's own peak for a TPU decides whether XLA compiles the program. It includes the cores' VMEM, and "
-                "results that overwrite temporaries count once."
+                "XLA's own peak for a TPU includes the program's host memory, so it may exceed the device's memory."
+                if uses_host
+                else "XLA's own peak for a TPU decides whether XLA compiles the program. It includes the cores' VMEM, "
+                "and results that overwrite temporaries count once."
             )
         if passes.host_bytes() and not self.host_bytes and full is None:
             moved = bytes_text(passes.host_bytes())

@@ -422,7 +422,7 @@ def test_a_batch_of_keyword_arguments_is_divided():
 
     x, mask = jnp.cos(jnp.arange(4096 * 8.0)).reshape(4096, 8), jnp.arange(4096) % 3 * 1.0
     best = rematscope.report(step, jnp.eye(8), x=x, mask=mask, memory="250 KiB").best
-    assert best is not None and "in_axes=(None, {'x': 0, 'mask': 0})" in best.snippet
+    assert best is not None and 'in_axes=(None, {"x": 0, "mask": 0})' in best.snippet
     expected, found = (f(jnp.eye(8), x=x, mask=mask) for f in (step, best.function))
     np.testing.assert_allclose(expected, found, rtol=1e-5, atol=1e-6)
 

@@ -10,7 +10,7 @@ from releases import since
 from zoo import normal
 
 from rematscope import auto, load_schedule, measure
-from rematscope.scheduling import search
+from rematscope.scheduling import checkpoint_proposer, search
 from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, placements
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
@@ -80,8 +80,8 @@ def test_like_checkpoints_are_traced_once(monkeypatch):
         traced.append(plain)
         return checkpointed(f, plain)
 
-    checkpointed = search.checkpointed
-    monkeypatch.setattr(search, "checkpointed", noted)
+    checkpointed = checkpoint_proposer.checkpointed
+    monkeypatch.setattr(checkpoint_proposer, "checkpointed", noted)
     auto(nested, peak=limit(0.5, nested)).plan(WS, X)
     assert len(traced) == len({*traced}) > 0
 

@@ -21,8 +21,8 @@ _MEMORY_QUESTION = (
     "What does your answer remember from one call to the next: a growing list, an exhausted generator or a counter?"
 )
 
-# Exceptions that are about the text of a program and not about its results.
-_NOT_RUN = re.compile(r"(NameError|UnboundLocalError|ImportError|ModuleNotFoundError)\b")
+# Python's exceptions about the text of a program, and not about its results. JAX's NameErrors are about axes of a mesh.
+_NOT_RUN = re.compile(r"NameError: (name|cannot access) |(UnboundLocalError|ImportError|ModuleNotFoundError)\b")
 
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFinding]:

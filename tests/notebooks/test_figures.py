@@ -9,6 +9,7 @@ from store import ROOT
 
 from rematscope import trace
 from rematscope.ir.cost import program_cost
+from rematscope.render.units import bytes_text
 from rematscope.seconds.devices import DEVICES
 
 
@@ -38,7 +39,7 @@ def number(text):
 
 def defined(page, *names):
     """Execute the code cells of a page that contain one of these strings, and return their global names."""
-    here = {}
+    here = {"bytes_text": bytes_text}  # pages import it in cells that take long
     for cell in cells(page):
         if cell.cell_type == "code" and any(name in cell.source for name in names):
             exec(cell.source, here)

@@ -519,3 +519,32 @@ def test_random_numbers_stay_in_parts_of_the_batch(option, x64):
         found = rewrite(step, in_axes=(None, 0, None), **{option: 3})(*args)
         np.testing.assert_allclose(found, step(*args), rtol=1e-6)
         assert found.dtype == args[0].dtype
+
+
+@pytest.mark.parametrize(
+    "options", few([{"chunks": 2, "in_axes": (None, 0)}, {"head_chunks": 2}, {"auto": "1 MiB"}]), ids=written
+)
+def test_a_jitted_loss_can_be_lowered_for_shapes(options):
+    loss = jax.jit(lambda w, x: jnp.mean(jnp.sin(jnp.sin(x @ w) @ w)))
+    w, x = jnp.eye(8) / 2, jnp.ones((16, 8))
+    compiled = rewrite(loss, **options).lower(*jax.eval_shape(lambda *args: args, w, x)).compile()
+    np.testing.assert_allclose(compiled(w, x), loss(w, x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jitted"])
+@pytest.mark.parametrize("option", ["microbatches", "chunks"])
+def test_results_have_weak_types_where_those_of_jax_have_also_if_the_types_change_between_calls(option, wrap):
+    @wrap
+    def step(params, x):
+        loss = lambda params, x: jnp.sum(jnp.tanh(jnp.tanh(x * params["scale"]) @ params["w"]))  # noqa: E731
+        value, gradients = jax.value_and_grad(loss)(params, x)
+        return value, gradients, jax.tree.map(lambda v: v * jnp.ones((), jnp.bfloat16), gradients)
+
+    changed = rewrite(step, in_axes=(None, 0), **{option: 2})
+    x = jnp.ones((4, 8), jnp.bfloat16)
+    for scale in (jnp.asarray(2.0), jnp.float32(2.0), jnp.asarray(2.0)):
+        params = {"scale": scale, "w": jnp.eye(8, dtype=jnp.bfloat16)}
+        found, expected = changed(params, x), step(params, x)
+        assert jax.tree.map(jax.typeof, found) == jax.tree.map(jax.typeof, expected)
+        for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+            np.testing.assert_allclose(np.float32(one), np.float32(other), rtol=2e-2)

@@ -19,6 +19,7 @@ from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import with_weak_type
 from rematscope.reporting.arrays import as_type, stacked, unstacked
 from rematscope.reporting.batch_axis import (
     OPENED,
@@ -193,7 +194,7 @@ class Microbatches:
             if v in loop.gradients and v not in loop.totals:
                 total = total * ratio
             found[v] = total.astype(v.aval.dtype)
-        return found
+        return {v: with_weak_type(value, v.aval) for v, value in found.items()}
 
     # Random numbers
 

@@ -290,7 +290,7 @@ class Rewritten(Constant):
         if self.changes.is_flat:
             program, arguments = self._program_for(args, kwargs)
             return _Stage(self, program, program.lower(arguments))
-        if hasattr(self.__wrapped__, "lower"):
+        if hasattr(self.__wrapped__, "lower") and (not self.changes.changes_loss or self._is_step(args, kwargs)):
             return self._with_changed_loss(args, kwargs, "lower")(*args, **kwargs)
         arrays = self._divided_arguments(args, kwargs)
         return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
@@ -312,6 +312,12 @@ class Rewritten(Constant):
     def _divided_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         return Arguments(args, kwargs, self._rule(args, kwargs))
 
+    def _is_step(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the function takes a gradient itself; found out at the first call."""
+        if self._takes_gradient is None:
+            self._takes_gradient = takes_gradient(self.__wrapped__, self._divided_arguments(args, kwargs))
+        return self._takes_gradient
+
     def _with_changed_loss(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = ""
     ) -> Callable[..., Any]:
@@ -319,8 +325,7 @@ class Rewritten(Constant):
         f, changes = self.__wrapped__, self.changes
         if not changes.changes_loss:
             return getattr(f, method) if method else f
-        if self._takes_gradient is None:
-            self._takes_gradient = takes_gradient(f, self._divided_arguments(args, kwargs))
+        is_step = self._is_step(args, kwargs)
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         if changes.auto is not None:
             change = functools.partial(
@@ -331,7 +336,7 @@ class Rewritten(Constant):
         elif changes.chunks > 1:
             losses = iter(self._losses_of_a_part(args, kwargs))
             change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
-        if not self._takes_gradient:
+        if not is_step:
             return lambda *args, **kwargs: self._changed_loss(change, args, kwargs)
         return transform_losses(getattr(f, method) if method else f, change, self)
 
@@ -384,7 +389,8 @@ class Rewritten(Constant):
 
 
 def _leaf_types(leaves: Iterable[Any]) -> Any:
-    return tuple((jnp.shape(leaf), jax.typeof(leaf).dtype, _explicit_key(jax.typeof(leaf))) for leaf in leaves)
+    avals: list[Any] = [jax.typeof(leaf) for leaf in leaves]
+    return tuple((a.shape, a.dtype, bool(getattr(a, "weak_type", False)), _explicit_key(a)) for a in avals)
 
 
 def _explicit_key(aval: Any) -> Any:

@@ -4,10 +4,11 @@ import importlib.util
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from rematscope import liveness, measure, trace
+from rematscope import auto, liveness, measure, trace
 
 SIZE = 256
 HOST, DEVICE = jax.memory.Space.Host, jax.memory.Space.Device
@@ -55,3 +56,26 @@ def test_libtpu_compiles_an_argument_in_host_memory(kind):
     found = measure(step, *arguments(HOMES[0], kind), target="tpu v5e")
     assert found.argument_bytes == 2 * 4 * SIZE**2
     assert "includes the program's host memory" in " ".join(found.warnings)
+
+
+def offloaded_loss(w, x):
+    w, x = jax.device_put(w, DEVICE), jax.device_put(x, DEVICE)
+    return jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ w) ** 2)
+
+
+@pytest.mark.parametrize("argnums", [0, (0, 1)])
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "jitted"])
+def test_auto_plans_a_loss_of_arguments_in_host_memory(wrap, argnums):
+    args = jax.device_put((jnp.eye(8) / 2, jnp.ones((16, 8))), HOMES[0])
+    expected = jax.grad(offloaded_loss, argnums)(*args)
+    found = wrap(jax.grad(auto(peak="1 MiB")(offloaded_loss), argnums))(*args)
+    assert jax.tree.map(jax.typeof, found) == jax.tree.map(jax.typeof, expected)
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def test_a_plan_for_shapes_in_host_memory_is_for_arrays_in_host_memory():
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=HOMES[0]) for shape in ((8, 8), (16, 8))]
+    planned = auto(peak="1 MiB")(offloaded_loss).plan(*shapes).function
+    args = jax.device_put((jnp.eye(8) / 2, jnp.ones((16, 8))), HOMES[0])
+    np.testing.assert_allclose(jax.grad(planned)(*args), jax.grad(offloaded_loss)(*args), rtol=1e-5)

@@ -12,8 +12,8 @@ import numpy as np
 from jax.export import is_symbolic_dim
 
 from rematscope.errors import TraceError
-from rematscope.ir.program import Value
 from rematscope.ir.specs import across_devices, explicit_sharding
+from rematscope.jax_compat import is_in_host_memory
 
 NEEDS_VALUE = (
     jax.errors.ConcretizationTypeError,
@@ -84,8 +84,7 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]
     """Return the arguments of a call as `jax.ShapeDtypeStruct`s, so that no array or tracer is held.
 
     The shapes keep the shardings of arrays on several devices; for a traced value, JAX knows only the sharding over
-    explicit mesh axes. An array in host memory is returned unchanged, because a `jax.ShapeDtypeStruct` has the type of
-    an array in device memory.
+    explicit mesh axes. The sharding of a shape in host memory says so.
     """
     shapes: tuple[Any, Any] = jax.tree.map(_shape_of, (tuple(args), dict(kwargs)))
     return shapes
@@ -93,11 +92,12 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]
 
 def _shape_of(leaf: Any) -> Any:
     aval: Any = jax.typeof(leaf)
-    if isinstance(leaf, jax.core.Tracer):
-        return shape_struct(aval, sharding=explicit_sharding(aval))
-    if Value(aval).memory == "host":
-        return leaf
-    return shape_struct(aval, sharding=across_devices(getattr(leaf, "sharding", None)))
+    is_traced = isinstance(leaf, jax.core.Tracer)
+    sharding: Any = explicit_sharding(aval) if is_traced else across_devices(getattr(leaf, "sharding", None))
+    if is_in_host_memory(leaf):
+        one_device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+        sharding = (sharding or one_device).with_memory_kind("pinned_host")
+    return shape_struct(aval, sharding=sharding)
 
 
 def shape_struct(aval: Any, shape: Sequence[int] | None = None, sharding: Any = None) -> Any:

@@ -10,7 +10,7 @@ from jax.sharding import AxisType
 from rematscope.errors import PlanError
 from rematscope.ir.program import Value, type_text
 from rematscope.ir.specs import explicit_sharding, is_trivial
-from rematscope.jax_compat import varying
+from rematscope.jax_compat import is_in_host_memory, type_in_host_memory, varying
 from rematscope.tracing.arguments import (
     argument_names,
     argument_paths,
@@ -60,7 +60,7 @@ class _Type(NamedTuple):
 
     @classmethod
     def of(cls, leaf: Any) -> "_Type":
-        aval: Any = jax.typeof(leaf)
+        aval: Any = type_in_host_memory(leaf) if is_in_host_memory(leaf) else jax.typeof(leaf)
         sharding = explicit_sharding(aval)
         weak = bool(getattr(aval, "weak_type", False))
         spec = None if sharding is None or is_trivial(sharding.spec) else sharding.spec

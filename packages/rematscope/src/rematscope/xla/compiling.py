@@ -87,9 +87,9 @@ class _Call:
     rest: list[Any]
     overwritten: bool = False
 
-    @property
-    def jitted(self) -> Any:
-        return jax.jit(self.run, donate_argnums=(1,) if self.overwritten else ())
+    def jitted(self, shardings: Any = None) -> Any:
+        """Return the jitted function; `shardings` are those of both lists if the arguments do not show them."""
+        return jax.jit(self.run, donate_argnums=(1,) if self.overwritten else (), in_shardings=shardings)
 
 
 def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
@@ -166,12 +166,11 @@ def _call_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Call:
 def _on_one_device(passes: Trace, target: str, call: _Call) -> Compiled:
     device = _present_devices(target)[0]
 
-    def on_device(leaf: Any) -> Any:
-        sharding = jax.sharding.SingleDeviceSharding(device, memory_kind=_memory_kind(leaf))
-        return shape_struct(jax.typeof(leaf), sharding=sharding)
+    def home(leaf: Any) -> Any:
+        return jax.sharding.SingleDeviceSharding(device, memory_kind=_memory_kind(leaf))
 
-    shapes = jax.tree.map(on_device, (call.given, call.rest))
-    return _compile_call(passes, target, call.jitted.lower(*shapes).compile, call, None)
+    types, homes = (jax.tree.map(each, (call.given, call.rest)) for each in (_without_device, home))
+    return _compile_call(passes, target, call.jitted(homes).lower(*types).compile, call, None)
 
 
 def _on_mesh(passes: Trace, target: str, call: _Call) -> Compiled:
@@ -299,7 +298,7 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
             f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
         )
     try:
-        exported = jax.export.export(call.jitted, platforms=[platform])(call.given, call.rest).serialize()
+        exported = jax.export.export(call.jitted(), platforms=[platform])(call.given, call.rest).serialize()
     except (NotImplementedError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise TargetError(
@@ -364,7 +363,7 @@ def _stated_reason(stderr: str) -> str:
 
 
 def _lower_call(call: _Call, platform: str) -> Any:
-    traced = call.jitted.trace(call.given, call.rest)
+    traced = call.jitted().trace(call.given, call.rest)
     return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
 

@@ -15,6 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
 from rematscope import PlanError, TraceError, auto, lint, measure, plan, rewrite, trace, with_schedule
+from rematscope.tracing.static_values import StaticRule
 
 MODEL = eqx.nn.MLP(8, 8, 16, 2, activation=jax.nn.gelu, key=jax.random.key(0))
 X = jax.random.normal(jax.random.key(1), (4, 8))
@@ -175,6 +176,34 @@ def test_a_number_is_traced_as_jit_does_and_static_as_filter_jit_does(around):
     assert len(passes.gradients) == 1
 
 
+def test_a_scalar_of_numpy_is_traced_as_filter_jit_does():
+    traces = []
+
+    @eqx.filter_jit
+    def step(model, x, rate):
+        traces.append(rate)
+        gradient = eqx.filter_grad(loss)(model, x)
+        return eqx.apply_updates(model, jax.tree.map(lambda g: -rate * g, gradient))
+
+    assert trace(step, MODEL, X, np.float32(0.5)).step.program.inputs[-1].name == "rate"
+    changed, counts = rewrite(step, microbatches=2, in_axes=(None, 0, None)), []
+    for rate in map(np.float32, (0.5, 0.25)):
+        changed(MODEL, X, rate)
+        counts.append(len(traces))
+    assert counts[0] == counts[1], "a new value is not traced again"
+
+
+def test_a_rule_with_the_same_static_values_as_another_is_not_tried():
+    calls = []
+
+    def f(x, times):
+        calls.append(times)
+        return sum([jnp.sin(x)] * times)
+
+    assert StaticRule(f)((X, 2), {})(2)
+    assert len(calls) == 1
+
+
 def test_only_the_booleans_are_static_if_that_is_enough():
     passes = trace(lambda x, scale, act, training: act(x) * scale if training else x, X, 2.0, jnp.sin, True)
     assert [v.name for v in passes.forward.inputs] == ["x", "scale"]
@@ -187,7 +216,7 @@ def test_numbers_that_differ_in_sign_or_type_have_separate_plans():
         return jnp.sum(jnp.sin(x)) * (1 if math.copysign(1, by) > 0 else -1) * (2 if isinstance(by, int) else 1)
 
     planned = auto(f, saved=0)
-    for by in (0.0, -0.0, 0, math.nan, 0.0):
+    for by in (0.0, -0.0, 0, math.nan, 0.0, np.float32(0.0), np.float32(-0.0)):
         assert jnp.allclose(planned(X, by), f(X, by))
     with pytest.raises(PlanError, match=r"`by` was 0\.0, a float then, and is -0\.0, a float now"):
         planned.plan(X, 0.0).function(X, -0.0)

@@ -5,8 +5,9 @@ the function gets them unchanged. A number is one of Python's numbers and boolea
 
 - Numbers are traced, as `jax.jit` and `jax.grad` trace them, if the function can be traced with them. Otherwise, for
   example because it branches on a flag, its booleans are static; if this is not enough, all numbers of the call.
-- As with `eqx.filter_jit`, all numbers are static if the function is one of Equinox's, such as `eqx.filter_jit(step)`,
-  or if an argument holds an Equinox module and the function is not a `jax.jit` function.
+- As with `eqx.filter_jit`, which traces NumPy's scalars, all numbers of Python are static if the function is one of
+  Equinox's, such as `eqx.filter_jit(step)`, or if an argument holds an Equinox module and the function is not a
+  `jax.jit` function.
 
 A static value is in a pytree node without children. JAX then traces only the arrays, and the static values are part of
 the pytree structure.
@@ -50,7 +51,7 @@ class Static:
             return True
         if type(self.value) is not type(other.value):
             return False
-        if isinstance(self.value, float | complex):  # 0.0 == -0.0, and nan != nan
+        if isinstance(self.value, float | complex | np.generic):  # 0.0 == -0.0, and nan != nan
             return repr(self.value) == repr(other.value)
         return bool(self.value == other.value)
 
@@ -84,11 +85,17 @@ def _described(value: Any) -> str:
     return type_description(value)
 
 
+def _python_number(leaf: Any) -> bool:
+    return (isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)) or not_array(leaf)
+
+
 def _number(leaf: Any) -> bool:
     return isinstance(leaf, int | float | complex | np.generic) or not_array(leaf)
 
 
-_RULES: tuple[IsStatic, ...] = (not_array, _boolean, _number)
+_RULES: tuple[IsStatic, ...] = (not_array, _boolean, _python_number, _number)
+_TRIED: tuple[IsStatic, ...] = (not_array, _boolean, _number)
+_TRIED_IN_EQUINOX: tuple[IsStatic, ...] = (_python_number, _number)
 
 
 class StaticRule:
@@ -107,10 +114,13 @@ class StaticRule:
         leaves = jax.tree.leaves(given)
         if not any(_number(leaf) and is_array(leaf) for leaf in leaves) or not callable(self._f):
             return not_array
-        rules = [rule for rule in _RULES if any(_is_inexact(v) and not rule(v) for v in leaves)]
-        if rules and _is_filtered(self._f, given):
-            return rules[-1]
-        key = jax.tree.structure(_marked(given, not_array)), *(tuple(map(rule, leaves)) for rule in rules)
+        tried = _TRIED_IN_EQUINOX if _is_filtered(self._f, given) else _TRIED
+        rules_by_leaves = dict[tuple[bool, ...], IsStatic]()  # of rules with the same static leaves, only the first
+        for rule in tried:
+            if any(_is_inexact(v) and not rule(v) for v in leaves):
+                rules_by_leaves.setdefault(tuple(map(rule, leaves)), rule)
+        rules = [*rules_by_leaves.values()]
+        key = jax.tree.structure(_marked(given, not_array)), *rules_by_leaves
         try:
             if key not in self._known:
                 self._known[key] = self._first(rules, given)

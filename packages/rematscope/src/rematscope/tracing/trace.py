@@ -264,7 +264,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
         static: `f` gets them unchanged. Numbers and booleans of Python, and scalars of NumPy, are traced, as `jax.jit`
         traces them, if `f` can be traced with them. If it cannot, because it reads a value, the booleans are static,
         and if this is not enough, all numbers. If `f` is a filtered function of Equinox, such as `eqx.filter_jit(f)`,
-        or if an argument holds an Equinox module and `f` is not a `jax.jit` function, all numbers are static.
+        or if an argument holds an Equinox module and `f` is not a `jax.jit` function, Python's numbers are static.
       differentiate: whether to differentiate `f`. By default, `trace` treats `f` as a training step, and does not
         differentiate it, if `f` takes a gradient outside of a checkpoint and returns values with the shapes of the
         arguments with respect to which it differentiates.

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import sparse
@@ -787,3 +788,30 @@ def test_results_and_gradients_in_chunks_have_weak_types_where_those_of_jax_have
     assert jax.tree.map(jax.typeof, found) == jax.tree.map(jax.typeof, expected)
     for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
         np.testing.assert_allclose(np.float32(one), np.float32(other), rtol=1e-2, atol=1e-3)
+
+
+def test_a_step_that_is_not_jitted_may_call_its_loss_with_numbers():
+    def step(w, x, scale, rate):
+        value, gradient = jax.value_and_grad(lambda w: jnp.mean(jnp.sin(jnp.sin(x @ w * scale) @ w)))(w)
+        return w - rate * gradient, value
+
+    w, x = jnp.eye(8) / 2, jnp.linspace(-1, 2, 128).reshape(16, 8)
+    changed = rewrite(step, chunks=2, in_axes=(None, 0, None, None))
+    for numbers in ((2.0, 0.1), (3, 0.1), (np.float32(3), 1)):
+        for one, other in zip(changed(w, x, *numbers), step(w, x, *numbers), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_the_statistics_of_batch_normalization_change_in_chunks_without_jit():
+    def step(model, x):
+        value, gradient = nnx.value_and_grad(lambda model: jnp.mean(jnp.sin(model(jnp.sin(x))) ** 2))(model)
+        nnx.update(model, jax.tree.map(lambda p, g: p - 0.1 * g, nnx.state(model, nnx.Param), gradient))
+        return value
+
+    models = [nnx.BatchNorm(8, rngs=nnx.Rngs(0)) for _ in range(2)]
+    x = jnp.linspace(-1, 2, 128).reshape(16, 8)
+    np.testing.assert_allclose(
+        rewrite(step, chunks=2, in_axes=(None, 0))(models[0], x), step(models[1], x), rtol=1e-4, atol=1e-6
+    )
+    for one, other in zip(*(jax.tree.leaves(nnx.state(model)) for model in models), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)

@@ -75,7 +75,11 @@ def test_modules_of_nnx_are_changed_in_place(options):
         assert not np.array_equal(b, old) or not np.any(a != old)
 
 
-@pytest.mark.parametrize("options", [{"checkpoint": "whole"}, {"chunks": 2, "in_axes": (None, 0)}], ids=written)
+@pytest.mark.parametrize(
+    "options",
+    [{"checkpoint": "whole"}, {"chunks": 2, "in_axes": (None, 0)}, {"checkpoint": "whole", "donate_argnums": 0}],
+    ids=written,
+)
 def test_python_numbers_among_the_results_stay_python_numbers(options):
     def loss(w, x):
         return jnp.mean(jnp.sin(jnp.sin(x @ w) @ w)), {"count": x.shape[0], "rate": 0.5}
@@ -85,7 +89,7 @@ def test_python_numbers_among_the_results_stay_python_numbers(options):
         return w - gradient, numbers
 
     args = jnp.eye(4), jnp.ones((8, 4))
-    numbers = rewrite(step, **options)(*args)[1]
+    numbers = rewrite(step, **options)(*copied(args))[1]
     assert numbers == {"count": 8, "rate": 0.5} and [type(v) for v in numbers.values()] == [int, float]
     numbers = rewrite(jax.jit(step), **options)(*args)[1]
     assert all(isinstance(v, jax.Array) for v in numbers.values())

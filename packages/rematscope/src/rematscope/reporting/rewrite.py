@@ -91,11 +91,6 @@ class Changes:
         """Whether the changes replace the loss of the step."""
         return self.checkpoint is not None or self.auto is not None or self.chunks * self.head_chunks > 1
 
-    @property
-    def is_flat(self) -> bool:
-        """Whether the changes need a separate `jit` of the function, as a function of flat arrays."""
-        return self.microbatches > 1 or bool(self.donate_argnums)
-
     def __str__(self) -> str:
         """The keyword arguments of `rewrite`, as Python code."""
         parts = [] if self.checkpoint is None else [f"checkpoint={self.checkpoint!r}".replace("'", '"')]
@@ -279,7 +274,7 @@ class Rewritten(Constant):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         self._check_place(args, kwargs)
-        if not self.changes.is_flat:
+        if not self._needs_jit(args, kwargs):
             return with_python_numbers(self._with_changed_loss(args, kwargs)(*args, **kwargs))
         program, arguments = self._program_for(args, kwargs)
         return program.call(arguments)
@@ -287,7 +282,7 @@ class Rewritten(Constant):
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Lower the function for arguments that are arrays or shapes, like `jax.jit(f).lower`."""
         __tracebackhide__ = True
-        if self.changes.is_flat:
+        if self._needs_jit(args, kwargs):
             program, arguments = self._program_for(args, kwargs)
             return _Stage(self, program, program.lower(arguments))
         if hasattr(self.__wrapped__, "lower") and (not self.changes.changes_loss or self._is_step(args, kwargs)):
@@ -311,6 +306,17 @@ class Rewritten(Constant):
 
     def _divided_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         return Arguments(args, kwargs, self._rule(args, kwargs))
+
+    def _needs_jit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Return whether the changes need a separate `jit` of the function, as a function of flat arrays.
+
+        The loss in chunks is compared with a trace for a part of the batch. A step that is not jitted calls its loss
+        with values, such as Python's numbers, that are traced there, and the loss may compute other operations.
+        """
+        changes, is_jitted = self.changes, hasattr(self.__wrapped__, "lower")
+        if changes.microbatches > 1 or changes.donate_argnums:
+            return True
+        return changes.chunks > 1 and not is_jitted and self._is_step(args, kwargs)
 
     def _is_step(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Return whether the function takes a gradient itself; found out at the first call."""
@@ -499,7 +505,7 @@ class _Program:
         returned, state = _with_arrays(before, jax.tree.unflatten(tree, results))
         objects = objects_in(arguments.given)
         set_state(objects, state)
-        return without_places(returned, objects)
+        return with_python_numbers(without_places(returned, objects))
 
     def lower(self, arguments: Arguments) -> Any:
         """Lower the program."""

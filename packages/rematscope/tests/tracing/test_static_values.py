@@ -204,6 +204,38 @@ def test_a_rule_with_the_same_static_values_as_another_is_not_tried():
     assert len(calls) == 1
 
 
+LINEAR = eqx.nn.Linear(8, 8, key=jax.random.key(2))
+
+
+@pytest.mark.parametrize(
+    ("around", "model", "is_static"),
+    [
+        (eqx.filter_jit, X, True),
+        (lambda f: functools.partial(eqx.filter_jit(f)), X, True),
+        (lambda f: f, LINEAR, True),
+        (jax.jit, LINEAR, False),
+        (lambda f: f, X, False),
+    ],
+    ids=["filter_jit", "partial of filter_jit", "module", "module in jit", "neither"],
+)
+def test_a_number_is_static_in_functions_of_equinox_and_next_to_its_modules(around, model, is_static):
+    f = around(lambda model, x, scale: jnp.sum(x) * scale)
+    assert StaticRule(f)((model, X, 2.0), {})(2.0) is is_static
+
+
+def test_a_call_with_numbers_of_other_types_has_a_rule_of_its_own():
+    rule = StaticRule(lambda x, on: jnp.sin(x) if on else x)
+    assert rule((X, True), {})(True)
+    assert rule((X, 2), {})(2)
+
+
+def test_static_values_that_cannot_be_compared_get_a_rule():
+    settings = dataclasses.make_dataclass("Settings", ["rate"])
+    rule = StaticRule(lambda x, settings, training: x if training else settings.rate * x)
+    for rate in (X, X + 1):
+        assert rule((X, settings(rate), True), {})(True)
+
+
 def test_only_the_booleans_are_static_if_that_is_enough():
     passes = trace(lambda x, scale, act, training: act(x) * scale if training else x, X, 2.0, jnp.sin, True)
     assert [v.name for v in passes.forward.inputs] == ["x", "scale"]

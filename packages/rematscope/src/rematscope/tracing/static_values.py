@@ -120,7 +120,7 @@ class StaticRule:
             if any(_is_inexact(v) and not rule(v) for v in leaves):
                 rules_by_leaves.setdefault(tuple(map(rule, leaves)), rule)
         rules = [*rules_by_leaves.values()]
-        key = jax.tree.structure(_marked(given, not_array)), *rules_by_leaves
+        key = jax.tree.structure(_marked(given, not_array)), *rules_by_leaves.items()
         try:
             if key not in self._known:
                 self._known[key] = self._first(rules, given)

@@ -42,17 +42,17 @@ class RegisteredState:
 STATES = [NamedState, FlaxState, RegisteredState]
 
 
-def loss(params, carry, tokens):
+def loss(params, carry, tokens, targets):
     def cell(carry, token):
         carry = jnp.tanh(params["embedding"][token] + carry @ params["recurrent"])
         return carry, carry @ params["head"]
 
-    carry, logits = jax.lax.scan(cell, carry, tokens[:-1])
-    return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, tokens[1:])), carry
+    carry, logits = jax.lax.scan(cell, carry, tokens)
+    return -jnp.sum(jax.nn.log_softmax(logits) * jax.nn.one_hot(targets, TOKENS)) / targets.size, carry
 
 
-def step(state, tokens):
-    (value, carry), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, state.carry, tokens)
+def step(state, tokens, targets):
+    (value, carry), gradient = jax.value_and_grad(loss, has_aux=True)(state.params, state.carry, tokens, targets)
     updates, optimizer = OPTIMIZER.update(gradient, state.optimizer)
     return type(state)(optax.apply_updates(state.params, updates), optimizer, carry), value
 
@@ -62,7 +62,7 @@ def arguments(kind):
     shapes = {"embedding": (TOKENS, WIDTH), "recurrent": (WIDTH, WIDTH), "head": (WIDTH, TOKENS)}
     params = {name: 0.2 * jax.random.normal(key, shapes[name]) for name, key in zip(shapes, keys, strict=False)}
     tokens = jax.random.randint(keys[3], (TIME + 1, BATCH), 0, TOKENS)
-    return kind(params, OPTIMIZER.init(params), jax.random.normal(keys[4], (BATCH, WIDTH))), tokens
+    return kind(params, OPTIMIZER.init(params), jax.random.normal(keys[4], (BATCH, WIDTH))), tokens[:-1], tokens[1:]
 
 
 def assert_same(found, expected):
@@ -72,34 +72,35 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("kind", STATES)
 def test_a_dictionary_gives_the_axes_of_some_fields(kind):
     args = arguments(kind)
-    found = rewrite(step, microbatches=3, in_axes=({"carry": 0}, 1))(*args)
+    found = rewrite(step, microbatches=3, in_axes=({"carry": 0}, 1, 1))(*args)
     assert_same(found, step(*args))
 
 
 def test_fields_may_be_inside_of_containers():
     args = arguments(NamedState)
 
-    def wrapped(states, tokens):
-        return step(states[0]["state"], tokens)
+    def wrapped(states, *data):
+        return step(states[0]["state"], *data)
 
-    found = rewrite(wrapped, microbatches=3, in_axes=([{"state": {"carry": 0}}], 1))([{"state": args[0]}], args[1])
+    found = rewrite(wrapped, microbatches=3, in_axes=([{"state": {"carry": 0}}], 1, 1))([{"state": args[0]}], *args[1:])
     assert_same(found, step(*args))
 
 
 @pytest.mark.parametrize("kind", STATES)
 def test_an_unknown_field_is_an_error_that_lists_the_fields(kind):
     with pytest.raises(PlanError, match=r"no field 'carries'\. Its fields are params, optimizer, carry\."):
-        rewrite(step, microbatches=3, in_axes=({"carries": 0}, 1))(*arguments(kind))
+        rewrite(step, microbatches=3, in_axes=({"carries": 0}, 1, 1))(*arguments(kind))
 
 
 @pytest.mark.parametrize("kind", STATES)
 def test_a_recurrent_network_gets_microbatches_along_the_batch_axis(kind):
     """Most bytes of the loss, the logits, can also be divided along time, but time cannot be that of microbatches."""
     args = arguments(kind)
+    assert Subject(step, args, {}, None, "cpu").in_axes == (None, 0, 0), "the axis of chunks"
     whole = report(step, *args, memory="1 GiB", compiles=1).peak_bytes
     found = report(step, *args, memory=int(whole / 3))
     assert "microbatches=" in found.best.snippet
-    assert re.search(r'in_axes=\(\{"carry": 0\}, 1\)', found.best.snippet)
+    assert re.search(r'in_axes=\(\{"carry": 0\}, 1, 1\)', found.best.snippet)
     expected = step(*args)
     assert_same(found.best.function(*args), expected)  # this may donate the arguments
 

@@ -135,6 +135,6 @@ def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
         assert saved(layer, minimal, long) == pytest.approx(8 * saved(layer, attention_only, long), rel=0.02)
     for sizes in here["shapes"].values():
         assert share(fused, context, sizes) == share(fused, full, sizes), "the name on a kernel's output avoids nothing"
-    assert "Save it first if the sequence is longer than the layer is wide" in prose(
-        "10"
-    ) and "on its output alone avoids nothing" in prose("10")
+    rules = prose("10")
+    assert "attention output first if the sequence is longer than the layer is wide" in rules
+    assert "on its output alone avoids nothing" in rules

@@ -552,3 +552,25 @@ def test_results_have_weak_types_where_those_of_jax_have_also_if_the_types_chang
         assert jax.tree.map(jax.typeof, found) == jax.tree.map(jax.typeof, expected)
         for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
             np.testing.assert_allclose(np.float32(one), np.float32(other), rtol=2e-2)
+
+
+@pytest.mark.parametrize("options", [{"checkpoint": "layers"}, {"chunks": 4, "in_axes": (None, 0, None)}], ids=written)
+@pytest.mark.parametrize("first", [False, True], ids=["evaluation first", "training first"])
+def test_a_step_whose_flag_turns_the_gradient_off_keeps_its_changes_when_it_is_on(options, first):
+    def loss(weights, x):
+        return (lax.scan(lambda x, w: (jnp.tanh(jnp.tanh(x @ w) @ w), None), x, weights)[0] ** 2).mean()
+
+    @functools.partial(jax.jit, static_argnums=2)
+    def step(weights, x, train):
+        if not train:
+            return weights, loss(weights, x)
+        value, gradient = jax.value_and_grad(loss)(weights, x)
+        return weights - gradient, value
+
+    weights, x = jnp.full((4, 32, 32), 0.01), jnp.ones((2048, 32))
+    rewritten = rewrite(step, **options)
+    for train in (first, not first):
+        for one, other in zip(rewritten(weights, x, train), step(weights, x, train), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)
+    peaks = [f.lower(weights, x, True).compile().memory_analysis().temp_size_in_bytes for f in (rewritten, step)]
+    assert peaks[0] < 0.6 * peaks[1]

@@ -261,7 +261,7 @@ class Rewritten(Constant):
         self.needs_values = needs_values
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
-        self._takes_gradient: bool | None = None
+        self._are_steps: dict[Any, bool] = {}  # whether `f` takes a gradient, by the structure of its arguments
         self._rule = rule or StaticRule(f)
         self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the types of the arguments
 
@@ -275,7 +275,8 @@ class Rewritten(Constant):
         __tracebackhide__ = True
         self._check_place(args, kwargs)
         if not self._needs_jit(args, kwargs):
-            return with_python_numbers(self._with_changed_loss(args, kwargs)(*args, **kwargs))
+            is_step = self.changes.changes_loss and self._is_step(args, kwargs)
+            return with_python_numbers(self._with_changed_loss(args, kwargs, is_step)(*args, **kwargs))
         program, arguments = self._program_for(args, kwargs)
         return program.call(arguments)
 
@@ -285,8 +286,9 @@ class Rewritten(Constant):
         if self._needs_jit(args, kwargs):
             program, arguments = self._program_for(args, kwargs)
             return _Stage(self, program, program.lower(arguments))
-        if hasattr(self.__wrapped__, "lower") and (not self.changes.changes_loss or self._is_step(args, kwargs)):
-            return self._with_changed_loss(args, kwargs, "lower")(*args, **kwargs)
+        is_step = not self.changes.changes_loss or self._is_step(args, kwargs)
+        if hasattr(self.__wrapped__, "lower") and is_step:
+            return self._with_changed_loss(args, kwargs, is_step, "lower")(*args, **kwargs)
         arrays = self._divided_arguments(args, kwargs)
         return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
 
@@ -319,19 +321,26 @@ class Rewritten(Constant):
         return changes.chunks > 1 and not is_jitted and self._is_step(args, kwargs)
 
     def _is_step(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether the function takes a gradient itself; found out at the first call."""
-        if self._takes_gradient is None:
-            self._takes_gradient = takes_gradient(self.__wrapped__, self._divided_arguments(args, kwargs))
-        return self._takes_gradient
+        """Return whether the function takes a gradient itself; found out at the first call of each structure.
+
+        A step with a flag such as `train=False` may take a gradient in some of its calls only.
+        """
+        arguments = self._divided_arguments(args, kwargs)
+        try:
+            key = self._structure_key(arguments)
+        except PlanError:  # a static value that cannot be hashed, and may change from call to call
+            return takes_gradient(self.__wrapped__, arguments)
+        if key not in self._are_steps:
+            self._are_steps[key] = takes_gradient(self.__wrapped__, arguments)
+        return self._are_steps[key]
 
     def _with_changed_loss(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], method: str = ""
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], is_step: bool, method: str = ""
     ) -> Callable[..., Any]:
         """Return the function, or one of its methods, with the changes to its loss."""
         f, changes = self.__wrapped__, self.changes
         if not changes.changes_loss:
             return getattr(f, method) if method else f
-        is_step = self._is_step(args, kwargs)
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         if changes.auto is not None:
             change = functools.partial(
@@ -340,7 +349,7 @@ class Rewritten(Constant):
         elif changes.head_chunks > 1:
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:
-            losses = iter(self._losses_of_a_part(args, kwargs))
+            losses = iter(self._losses_of_a_part(args, kwargs, is_step))
             change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
         if not is_step:
             return lambda *args, **kwargs: self._changed_loss(change, args, kwargs)
@@ -350,7 +359,7 @@ class Rewritten(Constant):
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
         return restored(change(f)(*given, **named))
 
-    def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any], is_step: bool) -> list[Any]:
         arguments = self._divided_arguments(args, kwargs)
         axes = self._leaf_axes(arguments)
         leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
@@ -359,9 +368,7 @@ class Rewritten(Constant):
             step = FlatStep(self, leaves, axes, self.__name__)
             step.check_parts(self.changes.chunks, "chunks")
             try:
-                self._parts[key] = losses_of(
-                    self.__wrapped__, arguments, axes, self.changes, bool(self._takes_gradient)
-                )
+                self._parts[key] = losses_of(self.__wrapped__, arguments, axes, self.changes, is_step)
             except PlanError:
                 raise
             except Exception as error:  # any error that the function raises for another batch size
@@ -418,8 +425,7 @@ class _Program:
         self._leaf_shardings = function._leaf_shardings(arguments)
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        if changes.changes_loss and function._takes_gradient is None:  # decided before the trace of `_run_flat`
-            function._takes_gradient = takes_gradient(f, arguments)
+        self._is_step = changes.changes_loss and takes_gradient(f, arguments)  # decided before the trace of `_run_flat`
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         # Whether the microbatches need values of the whole batch, for the argument types with a known gradient.
         self._needs_values = dict[Any, bool]()
@@ -463,7 +469,7 @@ class _Program:
 
     def _changed_leaves(self, *leaves: Any) -> list[Any]:
         def changed(*args: Any, **kwargs: Any) -> Any:
-            return self._function._with_changed_loss(args, kwargs)(*args, **kwargs)
+            return self._function._with_changed_loss(args, kwargs, self._is_step)(*args, **kwargs)
 
         results = self._call_function(changed, leaves)
         arrays = arrays_of(results)

@@ -720,6 +720,11 @@ def test_a_custom_derivative_that_raises_an_error_is_named():
     assert "no rule covers custom_jvp_call" in why
 
 
+def test_an_operation_in_a_jitted_function_of_jax_is_named_by_the_line_of_the_call():
+    why = proof(step_of(lambda w, x, y: jax.nn.softplus(squares(w, x, y).mean())))
+    assert "no rule covers custom_jvp_call in test_averages.py" in why
+
+
 def test_the_rest_of_the_step_is_proved_too():
     def of_data(w, x, y):
         return jax.grad(lambda x: squares(w, x, y).mean())(x)

@@ -134,6 +134,9 @@ def _parse_call(summary: str) -> tuple[str, str]:
     return f"{place.partition(':')[0]} {function}", place
 
 
+UNKNOWN_LINES = "unknown lines"
+
+
 def lines_of(records: Iterable[Any]) -> str:
     """Return the lines of operations in the innermost function that they share, such as `net.py:7-12 (layer)`."""
     stacks = (source_info_util.summarize(record, _FRAMES).splitlines() for record in records)
@@ -144,7 +147,7 @@ def lines_of(records: Iterable[Any]) -> str:
             break
         here = [call for call in level if call]
     if not here:
-        return "unknown lines"
+        return UNKNOWN_LINES
     first, last = (end(int(call["line"]) for call in here) for end in (min, max))
     source = Source(place_of(here[0]["file"]), first, here[0]["function"])
     return str(source) if first == last else str(source).replace(source.where, f"{source.where}-{last}")

@@ -22,7 +22,6 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.ir.source import lines_of
 from rematscope.reporting.arrays import with_explicit_sharding
 from rematscope.reporting.batch_axis import (
     NotPaired,
@@ -441,10 +440,10 @@ def _cause_of(relation: Relation) -> str:
     """Return the operation that no rule covers, as the end of a sentence; "" if there is none."""
     if relation.cause is None:
         return ""
-    whole, part = relation.cause
+    whole, part = relation.cause.eqns
     name = jax_compat.primitive_name(whole)
     what = "the custom gradient" if name == "custom_vjp_call" else f"{name}"
-    cause = f": no rule covers {what} in {lines_of([whole.source_info])}"
+    cause = f": no rule covers {what} in {relation.cause.lines}"
     axis = _fixed_axis(whole, part) if name == "reshape" else None
     if axis is None:
         return cause

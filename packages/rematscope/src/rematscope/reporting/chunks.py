@@ -25,7 +25,7 @@ from jax import lax
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.program import nbytes
-from rematscope.ir.source import lines_of
+from rematscope.ir.source import UNKNOWN_LINES
 from rematscope.jax_compat.vjp_hook import with_weak_type
 from rematscope.reporting.arrays import stacked, unstacked
 from rematscope.reporting.batch_axis import DERIVED, NotPaired, commutes, known_axes, makes_batch
@@ -60,7 +60,7 @@ class _Step:
       part: a function that runs it on a part of the batch, given the part's number; None if that is not possible.
       stage: the number of loops that run before the operation, or before the loop that contains it.
       makes: whether the operation makes positions or random bits, or depends only on such operations.
-      eqn: the equation for the whole batch; None for a part of a reduction.
+      op: the operation for the whole batch; None for a part of a reduction.
     """
 
     invars: Sequence[Any]
@@ -69,7 +69,12 @@ class _Step:
     part: Callable[[Sequence[Any], Any], list[Any]] | None
     stage: int = 0
     makes: bool = False
-    eqn: Any = None
+    op: Operation | None = None
+
+    @property
+    def eqn(self) -> Any:
+        """The equation for the whole batch, or None."""
+        return None if self.op is None else self.op.eqn
 
     @property
     def is_recomputable(self) -> bool:
@@ -136,7 +141,7 @@ class ChunkedLoss:
 
     def _make_steps(self, op: Operation, other: Any) -> Iterator[_Step]:
         whole = lambda operands, eqn=op.eqn: jax_compat.run(eqn, list(operands))  # noqa: E731
-        step = _Step(op.invars, op.outvars, whole, None, eqn=op.eqn)
+        step = _Step(op.invars, op.outvars, whole, None, op=op)
         if all(self._axis_of(v) is None for v in (*op.invars, *op.outvars)):
             yield step
         elif other is not None and commutes(op.eqn, other, self._count):
@@ -151,18 +156,15 @@ class ChunkedLoss:
     def _why_undivided(self, steps: Sequence[_Step]) -> str:
         """Return a sentence on the first operation that needs the whole batch, if no operation runs in a loop."""
         reads_batch = (step for step in steps if any(self._axis_of(v) is not None for v in step.invars))
-        first = next((step.eqn for step in reads_batch if step.part is None and step.eqn is not None), None)
+        first = next((step.op for step in reads_batch if step.part is None and step.op is not None), None)
         if first is None:
-            places = (lines_of([step.eqn.source_info]) for step in steps if step.eqn is not None)
-            where = next((place for place in places if place != "unknown lines"), "unknown lines")
+            places = (step.op.lines for step in steps if step.op is not None)
+            where = next((place for place in places if place != UNKNOWN_LINES), UNKNOWN_LINES)
             return (
                 f"the loss that starts with {where} does not read the batch. If its code states the batch size as a "
                 "number, take this number from the shape of an argument instead."
             )
-        name = jax_compat.primitive_name(first)
-        return (
-            f"{name} in {lines_of([first.source_info])} needs the whole batch, and no operation before it is divided."
-        )
+        return f"{first.name} in {first.lines} needs the whole batch, and no operation before it is divided."
 
     def _axis_of(self, atom: Any) -> int | None:
         return self._axes.get(atom) if isinstance(atom, Variable) else None
@@ -204,7 +206,7 @@ class ChunkedLoss:
             return [eqn.primitive.bind(*operands, **{**eqn.params, "axes": (0,)})]
 
         yield _Step(op.invars, [middle], reduce_part, lambda operands, _: reduce_part(operands))
-        yield _Step([middle], op.outvars, reduce_results, None, eqn=eqn)
+        yield _Step([middle], op.outvars, reduce_results, None, op=op)
 
     def _set_stages(self, steps: Sequence[_Step]) -> None:
         """Number the loops: a loop runs after all operations outside of loops whose results it reads."""
@@ -445,7 +447,7 @@ def _first_difference(program: FlatProgram, smaller: FlatProgram) -> str:
     for op, other in itertools.zip_longest(program.operations, smaller.operations):
         if op is None or other is None or op.name != other.name or len(op.invars) != len(other.invars):
             names = ["no operation" if each is None else jax_compat.primitive_name(each.eqn) for each in (op, other)]
-            where = lines_of([(op or other).eqn.source_info])
+            where = (op or other).lines
             return f"its program for a part of the batch differs at {where}, with {names[1]} in place of {names[0]}."
     return "its program for a part of the batch reads other constants."
 

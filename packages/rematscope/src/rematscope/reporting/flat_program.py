@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rematscope import jax_compat
+from rematscope.ir.source import UNKNOWN_LINES, lines_of
 
 
 class Variable:
@@ -18,16 +19,32 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Operation:
-    """An equation with variables of the flat program."""
+    """An equation with variables of the flat program.
+
+    Attributes:
+      eqn: the equation.
+      invars, outvars: its operands and results.
+      calls: the equations whose bodies contain it, innermost first.
+    """
 
     eqn: Any
     invars: Sequence[Any]
     outvars: Sequence[Any]
+    calls: tuple[Any, ...] = dataclasses.field(default=(), kw_only=True)
 
     @property
     def name(self) -> str:
         """The name of the primitive; see `rematscope.jax_compat.primitive_name`."""
         return jax_compat.primitive_name(self.eqn)
+
+    @property
+    def lines(self) -> str:
+        """The source lines of the equation, or of the innermost call whose lines are known.
+
+        JAX traces a jitted function once for all its calls, so its equations may not name the lines of a call.
+        """
+        found = (lines_of([eqn.source_info]) for eqn in (self.eqn, *self.calls))
+        return next((lines for lines in found if lines != UNKNOWN_LINES), UNKNOWN_LINES)
 
 
 class FlatProgram(NamedTuple):
@@ -72,7 +89,7 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
     constants: dict[Variable, Any] = {}
     recomputed = set[Variable]()
 
-    def add(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
+    def add(jaxpr: Any, operands: Sequence[Any], calls: tuple[Any, ...] = ()) -> list[Any]:
         body, constvars, consts = jax_compat.body_of(jaxpr)
         names = dict(zip(body.invars, operands, strict=True))
         for variable, value in zip(constvars, consts, strict=True):
@@ -86,13 +103,13 @@ def flat_program(jaxpr: Any, opened: Collection[Any] = ()) -> FlatProgram:
             given = [named(v) for v in eqn.invars]
             if is_opened(eqn, opened):
                 start = len(operations)
-                results = add(jax_compat.bodies(eqn)[0], given)
+                results = add(jax_compat.bodies(eqn)[0], given, (eqn, *calls))
                 if jax_compat.is_checkpoint(eqn) and eqn.params.get("policy", "unknown") is None:
                     inside = {v for op in operations[start:] for v in op.outvars}
                     recomputed.update(inside.difference(variables_of(results)))
             else:
                 results = [Variable(v.aval) for v in eqn.outvars]
-                operations.append(Operation(eqn, given, results))
+                operations.append(Operation(eqn, given, results, calls=calls))
             names.update(zip(eqn.outvars, results, strict=True))
         return [named(v) for v in body.outvars]
 

@@ -52,14 +52,14 @@ class Relation(NamedTuple):
         it along the batch axis is `scale` times the value for that part. `"sum"`: it is `scale` times the sum over the
         parts. `"zero"`: all values are 0. `"unknown"`: no rule covers an operation that it depends on.
       scale: the factor.
-      cause: of an unknown relation, the equation that no rule covers, for the whole batch and for a part.
+      cause: of an unknown relation, the operation that no rule covers.
       blocks: of a sliced value, the number of blocks of its batch axis; see `rematscope.reporting.batch_blocks`. `ANY`
         if the values of all examples are equal.
     """
 
     how: str
     scale: Fraction = Fraction(1)
-    cause: Any = None
+    cause: Pair | None = None
     blocks: int = 1
 
 
@@ -125,7 +125,8 @@ class Relations:
             if not same or lengths[0] != lengths[1]:
                 raise NotPaired
             self._whole_of.update(zip(smaller.outvars, op.outvars, strict=True))
-            known, pair = relation_for(smaller), Pair(op.eqn, op.invars, op.outvars, smaller, self._count)
+            known = relation_for(smaller)
+            pair = Pair(op.eqn, op.invars, op.outvars, smaller, self._count, calls=op.calls)
             if known is None:
                 self._look_outside(pair)
                 continue
@@ -240,16 +241,16 @@ class Relations:
         (scale,) = present
         return [Relation("sliced", scale, blocks=n) for n in found]
 
-    def _cause_of_unknown(self, op: Pair, operands: Sequence[Relation]) -> Any:
-        """Return the equation, for the whole batch and for a part, that makes the results of an operation unknown.
+    def _cause_of_unknown(self, op: Pair, operands: Sequence[Relation]) -> Pair:
+        """Return the operation that makes the results of an operation unknown.
 
         A weighted mean is unknown because of its division, and not because of how the divisor is computed.
         """
         causes = [r.cause for r in operands if r.how == "unknown" and r.cause]
         is_mean = op.name == "div" and operands[0].how != "unknown"
         if is_mean and axes_or_unknown(op.invars[1:], op.part.invars[1:], self._count) == [None]:
-            return op.eqns
-        return causes[0] if causes else op.eqns
+            return op
+        return causes[0] if causes else op
 
     def _known_relations(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation] | None:
         """Return the relations of the results of an operation; None if no rule covers it."""

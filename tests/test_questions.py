@@ -1,4 +1,4 @@
-"""docs/questions.md, out_of_memory.md and devices.md: their snippets run, and each answer links to further reading."""
+"""docs/questions.md, out_of_memory.md, devices.md and experts.md: their snippets run, and each answer links to further reading."""
 
 import contextlib
 import io
@@ -78,16 +78,16 @@ def test_the_path_from_an_error_to_a_configuration_runs():
     assert f"needs {namespace['advice'].best.peak_bytes / 2**20:.1f} MiB" in page
 
 
-@pytest.mark.slow
-def test_the_page_on_devices_prints_the_shown_output():
+@pytest.mark.parametrize(("page", "outputs"), [pytest.param("devices", 3, marks=pytest.mark.slow), ("experts", 4)])
+def test_a_page_prints_the_shown_output(page, outputs):
     namespace = {}
-    page = (ROOT / "docs" / "devices.md").read_text()
-    shown = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    text = (ROOT / "docs" / f"{page}.md").read_text()
+    shown = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        for snippet in SNIPPET.findall(page):
+        for snippet in SNIPPET.findall(text):
             exec(snippet, namespace)
     unpadded = re.sub(r" +$", "", printed.getvalue(), flags=re.MULTILINE)  # an editor strips the page's lines
-    assert len(shown) == 3 and [text for text in shown if text not in unpadded] == []
+    assert len(shown) == outputs and [block for block in shown if block not in unpadded] == []
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)

@@ -57,6 +57,29 @@ def test_an_operation_of_an_equal_constant_is_recomputed(change, expected):
     assert len(passes.forward.constants | passes.backward.constants) == 1 + change
 
 
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("scale", [0.1, 3, True, np.float32(0.1), np.int8(3)], ids=repr)
+def test_operations_on_a_constant_argument_of_a_checkpoint_are_recomputed(scale, dtype):
+    """The forward pass has a converted constant; the recompute converts an argument."""
+    checkpointed = jax.checkpoint(lambda scale, x: jnp.sin(jnp.sin(x * jnp.asarray(scale).astype(x.dtype)) @ x))
+    passes = trace(lambda x: checkpointed(scale, x).sum(), jax.ShapeDtypeStruct((8, 8), dtype))
+    assert [counts(passes, primitive) for primitive in ("mul", "sin", "dot_general")] == [
+        (1, 0, 3),
+        (1, 0, 0),
+        (1, 0, 2),
+    ]
+
+
+@pytest.mark.parametrize("scale, expected", [(0.1, (1, 0, 1)), (0.2, (0, 1, 1))], ids=["equal", "different"])
+def test_a_converted_constant_equals_only_the_same_constant(scale, expected):
+    f = jax.custom_vjp(lambda x: jnp.sin(x * np.float32(0.1).astype(jnp.bfloat16)))
+    converted = jax.jit(lambda scale: scale.astype(jnp.bfloat16))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * jnp.cos(x * converted(np.float32(scale))),))
+    passes = trace(f, jnp.bfloat16(0.5))
+    assert passes.backward.count("convert_element_type") == 1
+    assert counts(passes, "mul") == expected
+
+
 def test_a_commuted_operation_is_recomputed():
     passes = trace(backward_rule(lambda x, ct: ct * (jnp.cos(x) * jnp.sin(x))), X)
     assert counts(passes, "mul") == (1, 0, 1)

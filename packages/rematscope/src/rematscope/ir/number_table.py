@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from rematscope import jax_compat
@@ -27,6 +28,7 @@ class NumberTable:
         self._choices: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._taken: dict[int, int] = {}
         self._boxed: dict[int, int] = {}  # an array of one number → the scalar in it
+        self._constants: dict[int, np.ndarray] = {}  # the value of each number that is a literal's
 
     def intern(self, *key: Hashable) -> int:
         """Return the number of a key; a new number if the key is new."""
@@ -48,7 +50,7 @@ class NumberTable:
         """Return the number of a value; inside a branch, the number that the value has if this branch is taken."""
         if value not in self._of_value:
             if isinstance(value, Literal):
-                self._of_value[value] = self.intern("literal", *_literal_key(value.value, value.aval))
+                self._of_value[value] = self._constant(_typed(value.value, value.aval.dtype))
             else:
                 self._of_value[value] = self.intern("given", value)
         number = self._of_value[value]
@@ -66,6 +68,10 @@ class NumberTable:
         operands = tuple(self.number(v) for v in equation.inputs)
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
+        if equation.primitive == "convert_element_type":
+            converted = self._converted(equation, operands[0])
+            if converted is not None:
+                return [converted]
         if equation.primitive in _COMMUTES:
             operands = tuple(sorted(operands))
         key = (equation.primitive, self._params[equation], operands)
@@ -73,6 +79,27 @@ class NumberTable:
         if is_box(equation):
             self._boxed[numbers[0]] = operands[0]
         return numbers
+
+    def _constant(self, array: np.ndarray) -> int:
+        number = self.intern("literal", *_constant_key(array))
+        self._constants[number] = array
+        return number
+
+    def _converted(self, equation: Equation, operand: int) -> int | None:
+        """Return the number of a conversion that changes only the weak type, or converts a constant; None for others.
+
+        JAX leaves out the first and computes the second while it traces the forward pass, where an argument such as
+        `eps=1e-6` of a checkpointed function is a constant. The recompute converts it as an argument.
+        """
+        dtype = equation.outputs[0].dtype
+        if dtype == equation.inputs[0].dtype:
+            return operand
+        if operand not in self._constants or jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+            return None
+        constant = self._constants[operand]
+        if np.iscomplexobj(constant) and not jax.dtypes.issubdtype(dtype, np.complexfloating):
+            constant = constant.real
+        return self._constant(constant.astype(dtype))
 
     def is_boxed(self, number: int) -> bool:
         """Return whether a number belongs to an array of one element that contains a scalar."""
@@ -119,7 +146,7 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
         names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
 
         def read(atom: Any) -> Hashable:
-            return _literal_key(atom.val, atom.aval) if jax_compat.is_literal(atom) else names[atom]
+            return _constant_key(_typed(atom.val, atom.aval.dtype)) if jax_compat.is_literal(atom) else names[atom]
 
         lines: list[Hashable] = [tuple(map(id, consts))]
         for eqn in jaxpr.eqns:
@@ -136,5 +163,11 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
     return params  # type: ignore[no-any-return]  # it has just been hashed
 
 
-def _literal_key(array: Any, aval: Any) -> tuple[Hashable, ...]:
-    return np.asarray(array).tobytes(), str(aval.dtype), tuple(aval.shape)
+def _typed(value: Any, dtype: Any) -> np.ndarray:
+    """Return a literal's value, such as a Python number, as an array of its dtype."""
+    array = np.asarray(value)
+    return array if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else array.astype(dtype)
+
+
+def _constant_key(array: np.ndarray) -> tuple[Hashable, ...]:
+    return array.tobytes(), str(array.dtype), array.shape

@@ -1,4 +1,4 @@
-"""docs/questions.md, out_of_memory.md, devices.md and experts.md: their snippets run, and each answer links to further reading."""
+"""docs/questions.md and the pages out_of_memory, devices and experts: snippets run, and each answer has a link."""
 
 import contextlib
 import io

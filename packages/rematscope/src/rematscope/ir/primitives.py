@@ -1,4 +1,4 @@
-"""One table of JAX's primitives: how each is counted, what it does, and whether XLA fuses it.
+"""One table of JAX's primitives: how each is counted, what it does, and whether XLA duplicates it.
 
 A set of primitives anywhere in this package is a selection of `TABLE`, or a short list of names with a reason that is
 not in the table. A primitive without a row, such as a custom call, has an unknown cost and is its own kernel.
@@ -40,14 +40,12 @@ class Primitive:
     Attributes:
       rule: counts its FLOPs and transcendentals; None if they are not known.
       kind: what it does.
-      fusible: whether XLA computes it inside the operation that reads its result, and does not write the result.
       duplicable: whether XLA fuses it into several readers, each of which recomputes it. XLA does not duplicate what
         `InstructionFusion::IsExpensive` lists, nor what reads from far apart, such as a gather.
     """
 
     rule: Rule | None
     kind: Kind
-    fusible: bool = False
     duplicable: bool = False
 
 
@@ -76,8 +74,8 @@ def _count_reduce_window(inputs: Sequence[Typed], outputs: Sequence[Typed], para
     return Work(each.flops * count, each.transcendentals * count)
 
 
-def _make_rows(names: str, rule: Rule | None, kind: Kind, fusible: bool = False, duplicable: bool = False) -> Any:
-    return dict.fromkeys(names.split(), Primitive(rule, kind, fusible, duplicable))
+def _make_rows(names: str, rule: Rule | None, kind: Kind, duplicable: bool = False) -> Any:
+    return dict.fromkeys(names.split(), Primitive(rule, kind, duplicable))
 
 
 def _all_rows() -> Iterator[dict[str, Primitive]]:
@@ -89,26 +87,26 @@ def _all_rows() -> Iterator[dict[str, Primitive]]:
         "lt_to max min mul mulhi ne neg nextafter not one_minus_square or population_count real reciprocal "
         "reduce_precision round shift_left shift_right_arithmetic shift_right_logical sign square stochastic_round "
         "sub xor",
-        *(results, Kind.ELEMENTWISE, True, True),
+        *(results, Kind.ELEMENTWISE, True),
     )
-    yield _make_rows("div rem", results, Kind.ELEMENTWISE, True)
-    yield _make_rows("integer_pow", cost_rules.count_integer_pow, Kind.ELEMENTWISE, True, True)
-    yield _make_rows("polynomial", cost_rules.count_polynomial, Kind.ELEMENTWISE, True, True)
-    yield _make_rows("bitcast_convert_type convert_element_type select_n", nothing, Kind.ELEMENTWISE, True, True)
+    yield _make_rows("div rem", results, Kind.ELEMENTWISE)
+    yield _make_rows("integer_pow", cost_rules.count_integer_pow, Kind.ELEMENTWISE, True)
+    yield _make_rows("polynomial", cost_rules.count_polynomial, Kind.ELEMENTWISE, True)
+    yield _make_rows("bitcast_convert_type convert_element_type select_n", nothing, Kind.ELEMENTWISE, True)
     # A processor computes these by a series or a table of its own. Sines and cosines of real numbers XLA duplicates.
-    yield _make_rows("cos sin tan", transcendentals, Kind.ELEMENTWISE, True, True)
+    yield _make_rows("cos sin tan", transcendentals, Kind.ELEMENTWISE, True)
     yield _make_rows(
         "acos acosh asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt cosh digamma erf erf_inv erfc exp exp2 "
         "expm1 lgamma log log1p log2 logistic polygamma pow rsqrt sinh sqrt tanh zeta",
-        *(transcendentals, Kind.ELEMENTWISE, True),
+        *(transcendentals, Kind.ELEMENTWISE),
     )
     # Loops that run until a series has converged, which XLA fuses with nothing.
     yield _make_rows("igamma igamma_grad_a igammac regularized_incomplete_beta", transcendentals, Kind.KERNEL)
 
-    yield _make_rows("expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True, True)
-    yield _make_rows(" ".join(CASTS), nothing, Kind.VIEW, True, True)
-    yield _make_rows("broadcast_in_dim copy iota pad rev slice transpose", nothing, Kind.MOVE, True, True)
-    yield _make_rows("concatenate dynamic_slice gather", nothing, Kind.MOVE, True)
+    yield _make_rows("expand_dims name reshape squeeze stop_gradient", nothing, Kind.VIEW, True)
+    yield _make_rows(" ".join(CASTS), nothing, Kind.VIEW, True)
+    yield _make_rows("broadcast_in_dim copy iota pad rev slice transpose", nothing, Kind.MOVE, True)
+    yield _make_rows("concatenate dynamic_slice gather", nothing, Kind.MOVE)
     yield _make_rows(
         "broadcast_to device_put layout_constraint reshard roll sharding_constraint split stack tile unstack "
         "with_memory_space_constraint remove_memory_space zeros_like empty empty2",
@@ -201,11 +199,11 @@ def _select_kinds(*kinds: Kind) -> frozenset[str]:
     return frozenset(name for name, primitive in TABLE.items() if primitive.kind in kinds)
 
 
-FUSIBLE = frozenset(name for name, primitive in TABLE.items() if primitive.fusible)
 DUPLICABLE = frozenset(name for name, primitive in TABLE.items() if primitive.duplicable)
 ELEMENTWISE = _select_kinds(Kind.ELEMENTWISE)
 VIEWS = _select_kinds(Kind.VIEW)
 MOVES = _select_kinds(Kind.MOVE)
+MOVES_FUSED_ONCE = frozenset({"concatenate", "dynamic_slice", "gather"})  # into one reader, so they are not duplicable
 UPDATES = _select_kinds(Kind.UPDATE)
 MATMULS = _select_kinds(Kind.MATMUL)
 FUSED_ATTENTION = _select_kinds(Kind.FUSED_ATTENTION)

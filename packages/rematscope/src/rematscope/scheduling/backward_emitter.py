@@ -15,7 +15,7 @@ from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Literal, Program, Value, reading
 from rematscope.memory.xla_estimate import is_usually_fused
 from rematscope.memory.xla_estimate.broadcasts import value_like
-from rematscope.scheduling.fusion import FUSED_LIKE_ELEMENTWISE
+from rematscope.scheduling.fusion import FUSED_INTO_READERS
 from rematscope.scheduling.linearize import substituted
 
 
@@ -249,7 +249,7 @@ class BackwardEmitter:
             return since < self._heavy_count
         assert maker is not None, "a value that is not given was recomputed"
         if self._state.on_tpu:  # a barrier forces elementwise results to memory, which its matmuls would fuse
-            return is_heavy(reader) and maker.primitive not in FUSED_LIKE_ELEMENTWISE
+            return is_heavy(reader) and maker.primitive not in FUSED_INTO_READERS
         return not is_usually_fused(maker)
 
     def _hold_cheap_values(self, equation: Equation) -> None:
@@ -267,7 +267,7 @@ class BackwardEmitter:
         if self._body_inputs or value not in self.used or value in self._since or value not in self._maker_of:
             return False
         maker = self._maker_of[value]
-        if maker.primitive not in FUSED_LIKE_ELEMENTWISE:
+        if maker.primitive not in FUSED_INTO_READERS:
             return False
         others = (v for v in reading(maker) if v not in self._state.saved and v not in self._arguments)
         return sum(v.device_bytes for v in others) > value.device_bytes

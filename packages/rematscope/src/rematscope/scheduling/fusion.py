@@ -11,8 +11,9 @@ from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import FUSED_ATTENTION, MATMULS, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Value, reading
 
-# Operations that XLA fuses into their readers.
-FUSED_LIKE_ELEMENTWISE = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}
+# Operations that XLA fuses into their readers. The estimate of the compiled peak has a longer list, with its own
+# conditions (`FUSED_LIKE_ELEMENTWISE` of `hlo_rewrites.py`). Here, slices, pads and reversals count as written.
+FUSED_INTO_READERS = primitives.ELEMENTWISE | {"broadcast_in_dim", "copy", "iota"}
 
 # Operations that XLA does not fuse and that take long, so that fusions do not extend from before to after them.
 HEAVY = MATMULS | FUSED_ATTENTION | frozenset("cond scan shard_map while ffi_call pallas_call".split())
@@ -41,7 +42,7 @@ class Fusion:
                     continue
                 between[equation] = i, heavy
                 heavy += equation.primitive in HEAVY
-                if equation.primitive in FUSED_LIKE_ELEMENTWISE and all(v in numbers for v in reading(equation)):
+                if equation.primitive in FUSED_INTO_READERS and all(v in numbers for v in reading(equation)):
                     numbers.update(v for v in equation.outputs if not v.shape)
                 self._made.update(dict.fromkeys(equation.outputs, equation))
                 for value in reading(equation):
@@ -54,8 +55,8 @@ class Fusion:
             near = all(place == between[equation] for place in places if place[0] == here)
             once = len({place for place in places if place[0] != here}) <= 1
             number = all(v in numbers for v in reading(equation))  # which costs nothing to have anywhere
-            fuses = all(reader.primitive in FUSED_LIKE_ELEMENTWISE | VIEWS | REDUCTIONS for reader in by)
-            return equation.primitive in FUSED_LIKE_ELEMENTWISE and (number or (near and once)) and fuses
+            fuses = all(reader.primitive in FUSED_INTO_READERS | VIEWS | REDUCTIONS for reader in by)
+            return equation.primitive in FUSED_INTO_READERS and (number or (near and once)) and fuses
 
         self.unwritten = {
             value

@@ -28,7 +28,7 @@ from rematscope.choices.highs import milp_neighborhood, sparse_rows
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Value, reading
 from rematscope.scheduling.costs import cost_in
-from rematscope.scheduling.fusion import FUSED_LIKE_ELEMENTWISE, HEAVY, Fusion
+from rematscope.scheduling.fusion import FUSED_INTO_READERS, HEAVY, Fusion
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.settings import SETTINGS
 
@@ -187,7 +187,7 @@ class PeakProgram:
         """
         if value in self.fixed or not jax_compat.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
-        if equation in self.linearized.deferred and equation.primitive in FUSED_LIKE_ELEMENTWISE:
+        if equation in self.linearized.deferred and equation.primitive in FUSED_INTO_READERS:
             return False
         sources = reading(equation)
         moved = equation.primitive in VIEWS or equation.primitive in ("transpose", "broadcast_in_dim", "rev")

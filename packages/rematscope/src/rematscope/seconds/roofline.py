@@ -19,13 +19,11 @@ from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.primitives import (
-    DUPLICABLE,
     FUSED_ATTENTION,
-    FUSIBLE,
     KERNELS,
     LINEAR_ALGEBRA,
     MATMULS,
-    MOVES,
+    MOVES_FUSED_ONCE,
     REDUCTIONS,
     UPDATES,
 )
@@ -39,7 +37,7 @@ _CONTRACTIONS = MATMULS | FUSED_ATTENTION
 
 # Operations that are not fused, in addition to matmuls, reductions and collectives. A primitive that the table does not
 # list, such as a library's kernel, is not fused either.
-_MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | (MOVES & FUSIBLE) - DUPLICABLE
+_MATERIALIZES = KERNELS | LINEAR_ALGEBRA | UPDATES | MOVES_FUSED_ONCE
 
 
 @dataclasses.dataclass(frozen=True)

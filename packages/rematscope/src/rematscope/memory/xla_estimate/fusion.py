@@ -24,7 +24,7 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from rematscope.ir.primitives import DUPLICABLE, FUSIBLE, MATMULS, MOVES, REDUCTIONS, VIEWS
+from rematscope.ir.primitives import DUPLICABLE, MATMULS, MOVES_FUSED_ONCE, REDUCTIONS, VIEWS
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
@@ -45,8 +45,7 @@ _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square
 CAN_ALIAS_OPERAND = FUSED_LIKE_ELEMENTWISE - {"copy"} | {MIXED}
 # XLA limits the number of duplicates of an operation (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
-_MOVED_ONCE = (MOVES & FUSIBLE) - DUPLICABLE
-FUSES_OPERANDS = FUSED_LIKE_ELEMENTWISE | VIEWS | REDUCTIONS | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
+FUSES_OPERANDS = FUSED_LIKE_ELEMENTWISE | VIEWS | REDUCTIONS | MOVES_FUSED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +72,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     found = Fused()
     together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
     in_place = FUSES_OPERANDS | MATMULS if is_tpu(target) else FUSES_OPERANDS
-    fusing, at_a_price = FUSED_LIKE_ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
+    fusing, at_a_price = FUSED_LIKE_ELEMENTWISE | MOVES_FUSED_ONCE | {"transpose"}, _EXPENSIVE | MOVES_FUSED_ONCE
     ends = _matmul_epilogues(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
     found.fused_away.update((product.outputs[0], product) for product in ends.values())

@@ -58,7 +58,8 @@ def test_the_wheel_has_types_the_widgets_parts_and_the_licence(wheel):
         held = {name.partition("/")[2] for name in archive.namelist()}
         (metadata,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("/METADATA"))
     sources = PACKAGE / "src" / "rematscope"
-    ours = {str(path.relative_to(sources)) for path in sources.rglob("*") if path.suffix in (".py", ".js", ".css")}
+    suffixes = (".py", ".pyi", ".js", ".css")
+    ours = {str(path.relative_to(sources)) for path in sources.rglob("*") if path.suffix in suffixes}
     assert ours | {"py.typed"} <= held and "licenses/LICENSE" in held
     assert {"widget.js", "widget.css"} <= {Path(name).name for name in ours}
     assert "License-Expression: Apache-2.0" in metadata and "Requires-Python: >=3.11" in metadata

@@ -81,12 +81,14 @@ def pytest_runtest_setup():
 SEED = 20260
 
 
-def _seed(text: str) -> int:
+def _parse_seed(text: str) -> int:
     return secrets.randbits(32) if text == "random" else int(text)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=_seed, default=SEED, help=f"the seed of all draws, or `random` (default: {SEED})")
+    parser.addoption(
+        "--seed", type=_parse_seed, default=SEED, help=f"the seed of all draws, or `random` (default: {SEED})"
+    )
 
 
 def pytest_configure(config):

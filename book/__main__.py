@@ -59,7 +59,7 @@ def gather(source: Path) -> None:
     for name in ("index.md", "reference.rst", *(str(page.relative_to(HERE)) for page in HERE.glob("reference/*.rst"))):
         (source / name).parent.mkdir(exist_ok=True)
         text = (HERE / name).read_text(encoding="utf-8")
-        text = text.replace("COURSE", "\n".join(_course())).replace("PRINTED", PRINTED * bool(_browser()))
+        text = text.replace("COURSE", "\n".join(_pages_in_order())).replace("PRINTED", PRINTED * bool(_find_browser()))
         (source / name).write_text(text, encoding="utf-8")
 
 
@@ -72,7 +72,7 @@ def pack(archive: Path, came: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, WORKBOOK)
-        for name in [*TEXTS, *FILES, *_files()]:
+        for name in [*TEXTS, *FILES, *_list_files()]:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, copy / name)
         for name in ("notebooks", "exercises"):
@@ -80,7 +80,7 @@ def pack(archive: Path, came: Path) -> None:
         shutil.make_archive(str(archive.with_suffix("")), "zip", folder, WORKBOOK)
 
 
-def _files() -> list[str]:
+def _list_files() -> list[str]:
     """The workbook's files in FOLDERS: those that git tracks or, without git, all files that are not in caches."""
     listed = subprocess.run(["git", "ls-files", "-z", *FOLDERS], cwd=ROOT, capture_output=True, text=True)
     if (ROOT / ".git").exists() and listed.returncode == 0:
@@ -89,7 +89,7 @@ def _files() -> list[str]:
     return [str(path) for path in files if not _CACHES.intersection(path.parts)]
 
 
-def _course() -> list[str]:
+def _pages_in_order() -> list[str]:
     """The pages in reading order: each chapter precedes the exercises that need it."""
     exercises = pages.exercises()
     order = []
@@ -121,7 +121,7 @@ def build(out: Path, repository: str | None = None) -> int:
             shutil.copytree(made, out, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo", "*webpack-macros.html"))
             _lead_to_pages(out)
             excerpts.write_excerpts(out)
-            _print(out.resolve())
+            _print_cheat_sheet(out.resolve())
     nowhere = links.broken(out)
     for link in nowhere:
         print(f"broken link: {link}", file=sys.stderr)
@@ -139,13 +139,13 @@ def _lead_to_pages(site: Path) -> None:
         path.write_text(re.sub(r'href="([^":]+)\.ipynb"', page, text), encoding="utf-8")
 
 
-def _browser() -> str | None:
+def _find_browser() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
-def _print(site: Path) -> None:
+def _print_cheat_sheet(site: Path) -> None:
     """Prints the cheat sheet to a PDF file if a browser is installed. `book.css` has the print layout."""
-    if browser := _browser():
+    if browser := _find_browser():
         # The browser's sandbox does not work for root in a container. The browser opens only a page of the book.
         command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
         page = (site / "notebooks" / "cheat_sheet.html").as_uri()

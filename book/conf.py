@@ -50,8 +50,8 @@ def setup(app):
     # The build copies these folders next to the pages.
     app.config.html_static_path = [str(app.srcdir / "static")]
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
-    app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
-    app.connect("source-read", _prepared)
+    app.add_html_math_renderer("mathml", (_write_formula, None), (_write_formula, None))
+    app.connect("source-read", _prepare_page)
     app.add_config_value("repository", None, "html", types=[str])
     app.connect("config-inited", _with_links_to_run)
     app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)  # before napoleon reads it
@@ -66,14 +66,14 @@ def _as_restructured_text(app, what, name, obj, options, lines):
     lines[:] = re.sub(r"\*+(?=args\b|kwargs\b)", lambda stars: r"\*" * len(stars[0]), text).splitlines()
 
 
-def _formula(translator, node):
+def _write_formula(translator, node):
     formula = tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block))
     # Without a math font, Chromium draws the bar of an accent on top of the letter, where it cannot be seen.
     translator.body.append(formula.replace(' accent="true"', ""))
     raise nodes.SkipNode
 
 
-def _prepared(app, name, source):
+def _prepare_page(app, name, source):
     """Folds the cells and outputs that are folded in JupyterLab, and adds below the title how to run the page."""
     if str(app.env.doc2path(name)).endswith(".ipynb"):
         page = json.loads(source[0])

@@ -146,10 +146,10 @@ class Saves(Requirement):
         if self.unnamed:
             expected = counted(len(self.saved), "computed values")
         else:
-            expected = _in_one_line(self.saved) or "no computed value"
-        got = _in_one_line(saved) or "no computed value"
+            expected = _abbreviate_names(self.saved) or "no computed value"
+        got = _abbreviate_names(saved) or "no computed value"
         if arguments:
-            got += f"; and the {'argument' if len(arguments) == 1 else 'arguments'} {_in_one_line(arguments)}"
+            got += f"; and the {'argument' if len(arguments) == 1 else 'arguments'} {_abbreviate_names(arguments)}"
         return f"{expected}; and any arguments", got
 
     def _missing_finding(self, missing: Sequence[MatchedResidual]) -> str:
@@ -234,7 +234,7 @@ class StillSaves(Requirement):
                 FindingKind.MISSING_RESIDUAL,
                 f"Your forward pass does not save {_residuals_text(missing)}.",
                 expected=f"{_in_words(self.forms[0])} among the residuals",
-                got=_in_one_line(r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED)
+                got=_abbreviate_names(r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED)
                 or "no computed value",
                 nbytes=sum(residual.nbytes for residual in missing),
                 next=self.too_little,
@@ -515,7 +515,7 @@ def _extra_residuals_text(residuals: Collection[MatchedResidual]) -> str:
 def _residuals_text(residuals: Iterable[MatchedResidual]) -> str:
     """Return residuals in one line, with equal residuals listed once and unnamed residuals grouped."""
     residuals = list(residuals)
-    named = _each_once(str(residual) for residual in residuals if residual.name)
+    named = _merge_repeated(str(residual) for residual in residuals if residual.name)
     others = [residual for residual in residuals if not residual.name]
     if len(named) > _MOST_IN_FULL:
         named[3:-1] = [f"… {len(named) - 4} more …"]
@@ -526,7 +526,7 @@ def _residuals_text(residuals: Iterable[MatchedResidual]) -> str:
     return "; ".join([*named, *map(str, others)])
 
 
-def _each_once(texts: Iterable[str]) -> list[str]:
+def _merge_repeated(texts: Iterable[str]) -> list[str]:
     return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
 
 
@@ -534,16 +534,16 @@ _MOST = 8  # the most names that are listed in full; of more names, the first th
 _MOST_IN_FULL = 12  # the same for residuals with their types and sizes
 
 
-def _in_one_line(names: Iterable[str]) -> str:
+def _abbreviate_names(names: Iterable[str]) -> str:
     names = list(names)
-    each = _each_once(names)
+    each = _merge_repeated(names)
     if len(each) > _MOST:
         return f"{', '.join(each[:3])}, …, {each[-1]} ({len(names)} in total)"
     return ", ".join(each)
 
 
 def _in_words(names: Iterable[str]) -> str:
-    return joined(_each_once(names))
+    return joined(_merge_repeated(names))
 
 
 def _wider_dtype_text(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:

@@ -102,10 +102,10 @@ def options(as_root: bool) -> list[str]:
         view.put("--dev-bind", device, device)
     # Otherwise, a process could leave files there for the next one.
     read_only = [option for place in (*view.hidden, "/") for option in ("--remount-ro", place)]
-    return [*_namespaces(as_root), *view.options, "--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER, *read_only]
+    return [*_namespace_args(as_root), *view.options, "--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER, *read_only]
 
 
-def _namespaces(as_root: bool) -> list[str]:
+def _namespace_args(as_root: bool) -> list[str]:
     options = ["--new-session", "--cap-drop", "ALL"]
     if as_root:
         options += [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]

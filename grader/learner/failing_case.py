@@ -66,9 +66,9 @@ class FailingCase(View):
         try:
             if traced:
                 return rematscope.residual_table(self.function, *self.arguments)
-            return Note("Your answer's result", f"`{_shorten_text(repr(self.function(*self.arguments)))}`")
+            return Note("Your answer's result", f"`{_truncate_end(repr(self.function(*self.arguments)))}`")
         except (Exception, SystemExit) as error:
-            return Note("Your answer raises an exception", f"`{_shorten_text(f'{type(error).__name__}: {error}')}`")
+            return Note("Your answer raises an exception", f"`{_truncate_end(f'{type(error).__name__}: {error}')}`")
 
     def parts(self) -> Iterable[View]:
         arguments = ", ".join(map(_argument_words, self.arguments)) or "none"
@@ -105,8 +105,8 @@ def _argument_words(argument: Any) -> str:
     if isinstance(argument, np.ndarray):
         return f"{argument.dtype}[{','.join(map(str, argument.shape))}]"
     name = getattr(argument, "__name__", None)
-    return f"the function {name}" if callable(argument) and name else f"`{_shorten_text(repr(argument))}`"
+    return f"the function {name}" if callable(argument) and name else f"`{_truncate_end(repr(argument))}`"
 
 
-def _shorten_text(text: str) -> str:
+def _truncate_end(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"

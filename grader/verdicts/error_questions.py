@@ -34,18 +34,19 @@ def about_exception(message: str, source: str | None = None, exercises: Question
       exercises: the exercise's own questions.
     """
     said = f"{message}\n{source or ''}"
-    first = _first_match(_OF_RULES, message) or _first_match(_questions("checkpoint"), said)
-    return first or _first_match(exercises, message) or _first_match((*_questions("jax"), *_questions("python")), said)
+    first = _first_match(_OF_RULES, message) or _first_match(_load_table("checkpoint"), said)
+    first = first or _first_match(exercises, message)
+    return first or _first_match((*_load_table("jax"), *_load_table("python")), said)
 
 
 def about_return(text: str, exercises: Questions = ()) -> str | None:
     """Return the question about a wrong return value, given the finding's text. The arguments are as for
     `about_exception`."""
-    return _first_match((*_OF_RULES, *exercises, *_questions("returns")), text)
+    return _first_match((*_OF_RULES, *exercises, *_load_table("returns")), text)
 
 
 @functools.cache
-def _questions(table: str) -> Questions:
+def _load_table(table: str) -> Questions:
     tables = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
     return tuple((each["pattern"], each["question"]) for each in tables[table])
 

@@ -20,7 +20,7 @@ from rematscope.choices import duality, enumeration, highs
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import best_points, every_choice
-from rematscope.choices.zero_one import zero_one
+from rematscope.choices.zero_one import zero_one_program
 
 without_remat3 = pytest.mark.skipif(jax_compat.remat3(), reason="choices are found without it")
 some_blocks = pytest.mark.parametrize("which", sampled(list(BLOCKS), 6))
@@ -89,7 +89,7 @@ def test_highs_distinguishes_budgets_that_differ_by_one_byte(which, many):
 def test_multipliers_prove_no_more_than_is_true(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
-    program = zero_one(graph)
+    program = zero_one_program(graph)
     rng = random.Random(which)
     for _ in range(10):
         budget = rng.randrange(int(nbytes.min()), int(nbytes.max()) + 1)
@@ -105,7 +105,7 @@ def test_multipliers_prove_no_more_than_is_true(which, many):
 @some_blocks
 def test_two_traces_give_the_same_0_1_program(which):
     """Row by row: a certificate's multipliers are prices of rows, and another process verifies them."""
-    first, second = (zero_one(recompute_graph(BLOCKS[which].function, *BLOCKS[which].args)) for _ in range(2))
+    first, second = (zero_one_program(recompute_graph(BLOCKS[which].function, *BLOCKS[which].args)) for _ in range(2))
     assert first.rows == second.rows
     assert (first.cost, first.nbytes) == (second.cost, second.nbytes)
 
@@ -162,7 +162,7 @@ def test_choices_are_best_whatever_the_size_of_the_numbers(seed, many):
     """Bytes and costs that floats cannot distinguish, for which HiGHS was wrong by far (see highs.py)."""
     graph = random_graph(seed)
     nbytes, cost = every_choice(graph)
-    chooser, program = Chooser(graph), zero_one(graph)
+    chooser, program = Chooser(graph), zero_one_program(graph)
     rounding = 1e-12 * cost.max()
     points = list(best_points(nbytes, cost))
     for point in random.Random(seed).sample(points, min(3, len(points))):
@@ -225,7 +225,7 @@ def shared_names(layers):
 def test_another_solver_finds_no_better_choice(function, args, names):
     graph = recompute_graph(function, *args)
     assert len(graph.names) == names
-    chooser, program = Chooser(graph), zero_one(graph)
+    chooser, program = Chooser(graph), zero_one_program(graph)
     least, most = graph.evaluate(())[0], graph.evaluate(graph.names)[0]
     budget = least + (most - least) * 6 // 10
     chosen, bound = chooser.cheapest(budget)

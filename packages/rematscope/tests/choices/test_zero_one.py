@@ -5,7 +5,7 @@ from fractions import Fraction
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.duality import dual_bound, multipliers
 from rematscope.choices.highs import minimise, unit_of
-from rematscope.choices.zero_one import Column, Kind, Row, zero_one
+from rematscope.choices.zero_one import Column, Kind, Row, zero_one_program
 
 
 def graph_of(*parts, least_bytes=0, least_cost=0):
@@ -22,7 +22,7 @@ def behind_a_name():
 
 def test_a_name_that_the_backward_pass_reads_is_saved_or_recomputed():
     name, operations = behind_a_name()
-    program = zero_one(graph_of(name, operations, least_bytes=5, least_cost=7))
+    program = zero_one_program(graph_of(name, operations, least_bytes=5, least_cost=7))
     assert program.columns == (Column(Kind.SAVED, "a"), Column(Kind.REACHED, operations))
     assert program.rows == (Row({0: 1, 1: 1}, 1),)  # x + r ≥ 1
     assert (program.cost, program.nbytes) == ((0, 10), (8, 3))
@@ -34,7 +34,7 @@ def test_operations_upstream_of_two_names_are_recomputed_if_neither_is_saved():
     inner, rest = Part("b", arrays={"B": 2}), Part(cost=1)
     link(operations, inner)
     link(inner, rest)
-    program = zero_one(graph_of(outer, operations, inner, rest))
+    program = zero_one_program(graph_of(outer, operations, inner, rest))
     saved_a, saved_b, reached, reached_b, reached_rest = range(5)
     assert [column.kind for column in program.columns] == [Kind.SAVED] * 2 + [Kind.REACHED] * 3
     assert program.rows == (
@@ -47,7 +47,7 @@ def test_operations_upstream_of_two_names_are_recomputed_if_neither_is_saved():
 
 def test_an_array_with_two_names_is_saved_once():
     one, other = Part("a", entry=True, arrays={"A": 8}), Part("b", entry=True, arrays={"A": 8})
-    program = zero_one(graph_of(one, other))
+    program = zero_one_program(graph_of(one, other))
     assert program.columns[2:] == (Column(Kind.KEPT, "A"),)
     assert program.rows == (Row({2: 1, 0: -1}, 0), Row({2: 1, 1: -1}, 0))
     assert program.nbytes == (0, 0, 8)
@@ -57,14 +57,14 @@ def test_a_name_on_two_values_saves_each_value_that_is_needed():
     first, operations, second = Part("a", entry=True, arrays={"A": 8}), Part(cost=10), Part("a", arrays={"B": 4})
     link(first, operations)
     link(operations, second)
-    program = zero_one(graph_of(first, operations, second))
+    program = zero_one_program(graph_of(first, operations, second))
     kept = program.columns.index(Column(Kind.KEPT, "B"))
     reached = program.columns.index(Column(Kind.REACHED, second))
     assert Row({kept: 1, reached: -1, 0: -1}, -1) in program.rows
 
 
 def test_highs_respects_the_limit_and_proves_the_bound():
-    program = zero_one(graph_of(*behind_a_name()))
+    program = zero_one_program(graph_of(*behind_a_name()))
     for limit, names, cost in ((8, ["a"], 0), (7, [], 10), (3, [], 10)):
         found, bound = minimise(program, program.cost, program.nbytes, limit, lambda names: True)
         assert (found, bound) == (names, cost)
@@ -72,7 +72,7 @@ def test_highs_respects_the_limit_and_proves_the_bound():
 
 def test_prices_prove_a_bound_in_exact_arithmetic():
     """In the relaxation, 7 bytes hold 4/5 of the name and 1/5 of the operations, so the recompute is at least 2."""
-    program = zero_one(graph_of(*behind_a_name()))
+    program = zero_one_program(graph_of(*behind_a_name()))
     best = multipliers(program, 7)
     assert Fraction(2) - Fraction(1, 1000) <= dual_bound(program, 7, best) <= 2
     # By hand: 16 for the row and 2 for a byte leave both columns at 0, and 16 · 1 − 2 · 7 is 2.

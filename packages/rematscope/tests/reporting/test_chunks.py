@@ -19,7 +19,7 @@ from rematscope.reporting.arrays import Arguments
 from rematscope.reporting.batch_axis import NotPaired, axes_of, makes_batch, programs_commute, run_part
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.rewrite import Changes, losses_of
-from rematscope.tracing.static_values import not_array
+from rematscope.tracing.static_values import is_not_array
 
 COUNT = 3
 
@@ -442,7 +442,7 @@ def test_the_loss_is_recorded_without_its_gradient():
 
     sine.defvjp(forward, lambda x, ct: (jnp.cos(x) * ct,))
     step, args = step_of(lambda w, x, y: jnp.mean((sine(x @ w).sum((1, 2)) - y) ** 2)), arguments()
-    (loss,) = losses_of(step, Arguments(args, {}, not_array), [None, 0, 0], Changes(chunks=3), True)
+    (loss,) = losses_of(step, Arguments(args, {}, is_not_array), [None, 0, 0], Changes(chunks=3), True)
     assert [v.aval.shape for v in loss.jaxpr.outvars] == [()]
     assert not passes
     assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), args)
@@ -455,7 +455,7 @@ def test_a_loss_may_depend_on_the_gradient_of_another_loss():
         other, second = jax.value_and_grad(lambda v: weighted_mean(v, x, y * value) + jnp.sum(first * v))(w - first)
         return w - second, value, other
 
-    losses = losses_of(step, Arguments(arguments(), {}, not_array), [None] * 3, Changes(), True)
+    losses = losses_of(step, Arguments(arguments(), {}, is_not_array), [None] * 3, Changes(), True)
     assert len(losses) == 2
     assert_same_results(step, rewrite(step, chunks=3, in_axes=(None, 0, 0)), arguments())
 

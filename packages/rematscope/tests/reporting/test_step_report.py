@@ -32,7 +32,7 @@ from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import rewrite as rewrite_module
 from rematscope.reporting import subject as subject_module
 from rematscope.reporting.contents import Module, grouped_modules
-from rematscope.reporting.page import _fitting_label, document
+from rematscope.reporting.page import _fitting_label, render_page
 from rematscope.reporting.report import Report, _target_for
 from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.tree import Node, tree_of
@@ -150,7 +150,7 @@ def test_a_step_whose_arguments_do_not_fit_is_refused_immediately():
     report = rematscope.report(step, jnp.eye(128), jnp.zeros((128, 128)), jnp.ones((4, 128)), memory="100 KiB")
     assert report.best is None and len(report._search.tried) <= 2
     assert "take 130 KiB, even if everything that can be donated is." in report.nothing_fits
-    assert "take 130 KiB" in document(report).partition("1. Does it fit?")[0]
+    assert "take 130 KiB" in render_page(report).partition("1. Does it fit?")[0]
     larger = rematscope.report(step, jnp.eye(128), jnp.zeros((128, 128)), jnp.ones((4, 128)), memory="180 KiB")
     assert larger.best is None
     assert "the gradients take 64 KiB: together 194 KiB, if all gradients are live at once." in larger.nothing_fits
@@ -505,7 +505,7 @@ def test_grouped_modules_add_up_and_repeated_layers_are_one_group():
 
 @since("0.11", "XLA on a CPU recomputes what a checkpoint says")
 def test_a_page_names_its_legend_and_stays_light_in_print(tmp_path):
-    text = document(reported(SMALL[0]))
+    text = render_page(reported(SMALL[0]))
     assert text.count('class="key"') == 2 and "@media screen and (prefers-color-scheme: dark)" in text
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from rematscope.choices import highs
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.enumeration import are_few, every_choice, least_place, subset
-from rematscope.choices.zero_one import ZeroOne, zero_one
+from rematscope.choices.zero_one import ZeroOneProgram, zero_one_program
 
 
 class Chooser:
@@ -63,8 +63,8 @@ class Chooser:
         return every_choice(self.graph)
 
     @cached_property
-    def _zero_one_program(self) -> ZeroOne:
-        return zero_one(self.graph)
+    def _zero_one_program(self) -> ZeroOneProgram:
+        return zero_one_program(self.graph)
 
 
 def _without_idle(graph: ChoiceGraph, names: tuple[str, ...]) -> tuple[str, ...]:

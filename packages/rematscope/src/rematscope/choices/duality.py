@@ -13,14 +13,14 @@ import numpy as np
 import scipy
 
 from rematscope.choices.highs import LARGEST_LIMITED, LARGEST_OBJECTIVE, bounds, in_units, matrix, unit_of
-from rematscope.choices.zero_one import ZeroOne
+from rematscope.choices.zero_one import ZeroOneProgram
 
 _BEYOND = 10**12  # above every cost in HiGHS's units
 
 _STEPS = 2**20  # multipliers are stored as integers, in units of 1 / _STEPS
 
 
-def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
+def multipliers(program: ZeroOneProgram, budget: int) -> tuple[int, ...]:
     """Return the multipliers of the rows and of the budget in bytes that maximize `dual_bound`.
 
     They are the dual solution of the linear relaxation, in the units of HiGHS, times 2²⁰. If no choice is within the
@@ -44,7 +44,7 @@ def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
     return tuple(max(0, round(price * _STEPS)) for price in prices)
 
 
-def dual_bound(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
+def dual_bound(program: ZeroOneProgram, budget: int, multipliers: Sequence[int]) -> Fraction:
     """Return a lower bound of the cost of every choice within `budget` bytes, for any multipliers.
 
     Args:

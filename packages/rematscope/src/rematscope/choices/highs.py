@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from rematscope.choices.zero_one import Kind, ZeroOne
+from rematscope.choices.zero_one import Kind, ZeroOneProgram
 
 SOLVER = f"HiGHS, in SciPy {scipy.__version__}"
 
@@ -36,7 +36,7 @@ _STDOUT_LOCK = threading.Lock()
 
 
 def minimise(
-    program: ZeroOne,
+    program: ZeroOneProgram,
     objective: Sequence[float],
     limited: Sequence[float],
     limit: float,
@@ -188,7 +188,7 @@ def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
     return scipy.optimize.LinearConstraint(row, -np.inf, cover - 1)
 
 
-def matrix(program: ZeroOne) -> Any:
+def matrix(program: ZeroOneProgram) -> Any:
     """Return the coefficients of the rows, as SciPy's sparse array of shape (rows, columns)."""
     return sparse_rows([row.coefficients for row in program.rows], len(program.columns))
 
@@ -200,7 +200,7 @@ def sparse_rows(rows: Sequence[Mapping[int, float]], columns: int) -> Any:
     return scipy.sparse.csc_array((values, (i, j)), shape=(len(rows), columns), dtype=float)
 
 
-def bounds(program: ZeroOne) -> np.ndarray:
+def bounds(program: ZeroOneProgram) -> np.ndarray:
     """Return the bounds of the rows, float64 of shape (rows,)."""
     return np.array([row.bound for row in program.rows], float)
 

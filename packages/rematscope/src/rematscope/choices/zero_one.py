@@ -49,7 +49,7 @@ class Row:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class ZeroOne:
+class ZeroOneProgram:
     """Which names to save, as a program of 0/1 variables.
 
     The recompute cost is `least_cost` + Σ cost · column, and the saved bytes are `least_bytes` + Σ nbytes · column. One
@@ -75,7 +75,7 @@ class ZeroOne:
     least_bytes: int
 
 
-def zero_one(graph: ChoiceGraph) -> ZeroOne:
+def zero_one_program(graph: ChoiceGraph) -> ZeroOneProgram:
     """Return the 0/1 program of a graph's choices."""
     program = _Writer()
     for name in graph.names:
@@ -87,7 +87,7 @@ def zero_one(graph: ChoiceGraph) -> ZeroOne:
     nbytes = program.imply_kept_arrays(graph)
     columns = tuple(program.places)
     cost = (column.of.cost if isinstance(column.of, Part) and column.of.name is None else 0 for column in columns)
-    return ZeroOne(
+    return ZeroOneProgram(
         columns=columns,
         cost=tuple(cost),
         nbytes=tuple(nbytes[column] for column in columns),

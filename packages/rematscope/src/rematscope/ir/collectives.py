@@ -55,10 +55,10 @@ def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) 
         return 1
     if groups := params.get("axis_index_groups"):
         return len(groups[0])
-    return math.prod(axes.get(axis, 1) for axis in _axes_of(params))
+    return math.prod(axes.get(axis, 1) for axis in _communicated_axes(params))
 
 
-def _axes_of(params: Mapping[str, Any]) -> tuple[Any, ...]:
+def _communicated_axes(params: Mapping[str, Any]) -> tuple[Any, ...]:
     over = params.get("axes", params.get("axis_name", ()))
     return tuple(over) if isinstance(over, (tuple, list)) else (over,)
 
@@ -92,7 +92,7 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
         yield compiled, count, size
     elif compiled is not None:
         # XLA does not divide these along the automatic axes of a mesh: it gathers the operands along them first.
-        over = set(_axes_of(equation.params))
+        over = set(_communicated_axes(equation.params))
         for value in equation.inputs:
             if value.placement.is_explicit and (ways := _block_bytes(value, over) // max(1, value.device_bytes)) > 1:
                 yield "all-gather", 1, link_bytes("all-gather", value.device_bytes, ways * value.device_bytes, ways)

@@ -94,18 +94,18 @@ class _Propagation:
                 for body in equation.bodies:
                     self.forward(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
-                    self._assign_axes(value, self._join_operands([(v, self._axes_of(v)) for v in results], value))
+                    self._assign_axes(value, self._join_operands([(v, self._sharded_axes(v)) for v in results], value))
             elif equation.primitive not in BOOKKEEPING and equation.primitive != "shard_map":
                 if equation.primitive in _SUMS:
                     self._bound.update(equation.outputs)
                 for value in equation.outputs:
                     self._assign_axes(value, self._result_axes(equation, value))
             elif equation.primitive in RENAMES:
-                self._assign_axes(equation.outputs[0], self._axes_of(equation.inputs[0]))
+                self._assign_axes(equation.outputs[0], self._sharded_axes(equation.inputs[0]))
 
     def copy(self, like: Mapping[Value, Value]) -> None:
         for value, other in like.items():
-            self._assign_axes(value, self._axes_of(other))
+            self._assign_axes(value, self._sharded_axes(other))
 
     def backward(self, program: Program) -> None:
         for equation in reversed(program.equations):
@@ -114,7 +114,7 @@ class _Propagation:
             elif equation.primitive == "cond":
                 for body in equation.bodies:
                     for result, value in zip(equation.outputs, body.outputs, strict=True):
-                        self._assign_backward(value, self._axes_of(result))
+                        self._assign_backward(value, self._sharded_axes(result))
                     self.backward(body)
             elif len(equation.outputs) == 1 and equation.primitive != "shard_map":
                 self._shard_operands_like_result(equation)
@@ -122,17 +122,17 @@ class _Propagation:
     def _shard_loop_like_readers(self, loop: Equation) -> None:
         body, carries = loop.bodies[-1], loop.carries
         for result, value in zip(loop.outputs[:carries], body.outputs[:carries], strict=False):
-            self._assign_backward(value, self._axes_of(result))
+            self._assign_backward(value, self._sharded_axes(result))
         for result, value in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
-            self._assign_backward(value, self._axes_of(result)[1:])
+            self._assign_backward(value, self._sharded_axes(result)[1:])
         for inner in loop.bodies:
             self.backward(inner)
         for first, value in zip(loop.initial, body.inputs, strict=False):
-            self._assign_backward(first, self._axes_of(value))
+            self._assign_backward(first, self._sharded_axes(value))
 
     def _shard_operands_like_result(self, equation: Equation) -> None:
         (result,) = equation.outputs
-        axes = self._axes_of(result)
+        axes = self._sharded_axes(result)
         for value in equation.inputs:
             if value.shape == result.shape and equation.primitive not in _SUMS:
                 self._assign_backward(value, axes)
@@ -146,7 +146,7 @@ class _Propagation:
             elif equation.primitive in ("reshape", "squeeze", "expand_dims"):
                 self._assign_backward(value, self._reshape_axes(result.shape, value.shape, axes))
 
-    def _axes_of(self, value: Value) -> Axes:
+    def _sharded_axes(self, value: Value) -> Axes:
         """Return the mesh axes that each dimension of a value is sharded across; none if unknown."""
         placement = value.placement
         if placement.axes is not None or isinstance(value, Literal):
@@ -162,7 +162,7 @@ class _Propagation:
     def _assign_axes(self, value: Value, axes: Axes) -> None:
         if isinstance(value, Literal) or not hasattr(value.aval, "shape"):
             return
-        if value.placement.is_explicit and (value not in self._stacks or axes == self._axes_of(value)):
+        if value.placement.is_explicit and (value not in self._stacks or axes == self._sharded_axes(value)):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
         pairs = zip(value.shape, axes, parts, strict=True)
@@ -171,11 +171,11 @@ class _Propagation:
     def _assign_backward(self, value: Value, axes: Axes) -> None:
         """Shard a value like its reader, in addition to its own sharding, if its shards can be computed at no cost."""
         if value not in self._bound and any(axes):
-            self._assign_axes(value, self._join_axes(self._axes_of(value), axes))
+            self._assign_axes(value, self._join_axes(self._sharded_axes(value), axes))
 
     def _join_operands(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
         """Return the combined sharding of operands of the same shape."""
-        found: Axes = ((),) * len(result.shape) if result.sharding is None else self._axes_of(result)
+        found: Axes = ((),) * len(result.shape) if result.sharding is None else self._sharded_axes(result)
         for _, axes in operands:
             found = self._join_axes(found, axes)
         return found
@@ -193,12 +193,12 @@ class _Propagation:
     def _propagate_loop(self, loop: Equation) -> None:
         body, carries = loop.bodies[-1], loop.carries
         for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
-            self._assign_axes(part, self._axes_of(array)[1:])
+            self._assign_axes(part, self._sharded_axes(array)[1:])
 
         def carry(values: Sequence[Value]) -> None:
             for program in loop.bodies:
                 for value, own in zip(values, program.inputs[:carries], strict=True):
-                    self._assign_axes(own, self._join_operands([(value, self._axes_of(value))], own))
+                    self._assign_axes(own, self._join_operands([(value, self._sharded_axes(value))], own))
 
         carry(loop.initial)
         for _ in range(2):  # a second time, with the new shardings of the carries
@@ -206,17 +206,17 @@ class _Propagation:
                 self.forward(program)
             carry(body.outputs[:carries])
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
-            self._assign_axes(result, self._axes_of(value))
+            self._assign_axes(result, self._sharded_axes(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
             if not device_shape(array.aval)[1]:
                 self._stacks.add(array)
-            self._assign_axes(array, self._join_axes(self._axes_of(array), ((), *self._axes_of(part))))
+            self._assign_axes(array, self._join_axes(self._sharded_axes(array), ((), *self._sharded_axes(part))))
 
     def _result_axes(self, equation: Equation, result: Value) -> Axes:
-        operands = [(v, self._axes_of(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
+        operands = [(v, self._sharded_axes(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
         whole: Axes = ((),) * len(getattr(result, "shape", ()))
         if not operands or not whole:
-            return whole if result.sharding is None else self._axes_of(result)
+            return whole if result.sharding is None else self._sharded_axes(result)
         first, axes = operands[0]
         params = equation.params
         match equation.primitive:
@@ -250,7 +250,7 @@ class _Propagation:
                 found = self._join_operands(_of_equal_sizes(operands, result), result)
             case _:
                 found = whole
-        return found if result.sharding is None else self._join_axes(self._axes_of(result), found)
+        return found if result.sharding is None else self._join_axes(self._sharded_axes(result), found)
 
     def _matmul_axes(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
         (result,) = equation.outputs
@@ -269,7 +269,7 @@ class _Propagation:
         numbers = equation.params["dimension_numbers"]
         hidden = {*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ())}
         own = iter([d for d in range(len(operand.shape)) if d not in hidden])
-        rest = iter(self._axes_of(indices))
+        rest = iter(self._sharded_axes(indices))
         found: list[tuple[str, ...]] = []
         for place in range(len(result.shape)):
             if place not in numbers.offset_dims:
@@ -277,7 +277,7 @@ class _Propagation:
                 continue
             dimension = next(own)
             alike = equation.params["slice_sizes"][dimension] == operand.shape[dimension]
-            found.append(self._axes_of(operand)[dimension] if alike else ())
+            found.append(self._sharded_axes(operand)[dimension] if alike else ())
         used: set[str] = set()
         indices_first = math.prod(indices.shape) > math.prod(operand.shape)
         for place in sorted(range(len(found)), key=lambda place: (place in numbers.offset_dims) == indices_first):

@@ -81,14 +81,14 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 @gc_paused()
 def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
     """Return the timeline of both passes, or of the training step that contains them; see `liveness`."""
-    lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
+    lives = _passes_live_ranges(passes) if passes.step is None else _step_live_ranges(passes, passes.step)
     title = f"{passes.function}{passes.mode_text}: bytes live{passes.per_device_text} after each equation"
     if device is None:
         return Timeline(title, lives.samples({}), lives.boundary)
     return Timeline(title, lives.samples(spent_by(passes, device)), lives.boundary, estimate_time(passes, device))
 
 
-def _of_passes(passes: Trace) -> LiveRanges:
+def _passes_live_ranges(passes: Trace) -> LiveRanges:
     lives = LiveRanges()
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
     lives.define(given, "arguments")
@@ -108,7 +108,7 @@ def _of_passes(passes: Trace) -> LiveRanges:
     return lives
 
 
-def _of_step(passes: Trace, step: Step) -> LiveRanges:
+def _step_live_ranges(passes: Trace, step: Step) -> LiveRanges:
     program = step.program
     lives = LiveRanges(step.shown.cotangents)
     lives.define([*program.inputs, *program.constants], "arguments")

@@ -12,7 +12,7 @@ from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import dual_bound
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
-from rematscope.choices.zero_one import zero_one
+from rematscope.choices.zero_one import zero_one_program
 from rematscope.errors import PlanError
 from rematscope.planning.budget import least_possible
 from rematscope.seconds.devices import Device, resolve_cost
@@ -118,7 +118,7 @@ class Certificate:
                 if least_possible(graph) <= self.budget:
                     bounds.append(Chooser(graph).cheapest(self.budget)[1])
                 continue
-            program = zero_one(graph)
+            program = zero_one_program(graph)
             own, left = left[: len(program.rows) + 1], left[len(program.rows) + 1 :]
             if len(own) <= len(program.rows) or min(own) < 0:
                 return None

@@ -24,7 +24,7 @@ from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
-from rematscope.choices.zero_one import zero_one
+from rematscope.choices.zero_one import zero_one_program
 from rematscope.errors import PlanError
 from rematscope.ir.attention_costs import FORWARD_KERNELS, SAVED_BY_A_RULE
 from rematscope.ir.gc_pause import gc_paused
@@ -301,7 +301,7 @@ class Plan(View):
             objective=self.cost,
             bound=self.bound,
             solver=SOLVER if many else "enumeration of all choices",
-            multipliers=tuple(m for graph in many for m in multipliers(zero_one(graph), self.budget)),
+            multipliers=tuple(m for graph in many for m in multipliers(zero_one_program(graph), self.budget)),
             with_policy=self.with_policy,
             compared=tuple(candidate.label for candidate in self.compared),
         )

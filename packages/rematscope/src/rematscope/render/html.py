@@ -56,7 +56,7 @@ def search_script() -> str:
     return f"<script>\n{Path(__file__).with_name('search.js').read_text(encoding='utf-8')}</script>"
 
 
-def document(inner: str) -> str:
+def html_document(inner: str) -> str:
     """Return a whole page from HTML, with the browser's light or dark theme instead of the notebook's.
 
     All searchable programs on the page are searched together.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from rematscope.render.files import write_whole
-from rematscope.render.html import document
+from rematscope.render.html import html_document
 
 
 class View:
@@ -47,7 +47,7 @@ class View:
         Raises:
           OSError: if the file cannot be written.
         """
-        write_whole(path, document(self.page()))
+        write_whole(path, html_document(self.page()))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.parts()

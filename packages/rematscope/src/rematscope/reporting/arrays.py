@@ -19,7 +19,7 @@ from rematscope.ir.program import type_text
 from rematscope.ir.specs import explicit_sharding, spec_in
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import callable_name, is_array, shape_struct
-from rematscope.tracing.static_values import IsStatic, explain, has_static, restored, with_static
+from rematscope.tracing.static_values import IsStatic, explain, has_static, unwrap_static, with_static
 
 
 class Arguments:
@@ -64,7 +64,7 @@ class Arguments:
         if self._has_repeated:
             nodes = self._structure.flatten_up_to(found)
             found = self._structure.unflatten(nodes[i] for i in self.firsts)
-        whole: tuple[Any, Any] = restored(found)
+        whole: tuple[Any, Any] = unwrap_static(found)
         return whole
 
     def bound(self, f: Callable[..., Any]) -> Callable[..., Any]:

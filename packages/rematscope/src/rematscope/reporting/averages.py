@@ -303,7 +303,7 @@ class _Proof(Relations):
         of_data = set(whole.inputs[len(loss.programs[0].inputs) :])
         places = {v: i for i, op in enumerate(loss.operations) for v in op.outvars}
 
-        def rule(op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
+        def relate_op(op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
             found = self._of_operation(op, operands)
             is_of_data = jax_compat.is_repeatable(op.eqn, prints=True) and of_data.issuperset(variables_of(op.invars))
             if is_of_data:
@@ -318,7 +318,7 @@ class _Proof(Relations):
                 return found
             return self._with_whole_values(op, operands, of_data, is_of_data, place, changes)
 
-        self._change_outputs(whole, part, self.of_program(whole, part, loss.inputs, rule=rule), of_data, changes)
+        self._change_outputs(whole, part, self.of_program(whole, part, loss.inputs, rule=relate_op), of_data, changes)
         return changes
 
     def _with_whole_values(

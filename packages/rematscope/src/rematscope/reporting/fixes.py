@@ -138,7 +138,7 @@ class Search:
             return Changes()
         if self.least_fixed_bytes > self.limit:
             return None  # no change can make it fit
-        for compiles in self._stages():
+        for compiles in self._trace_in_stages():
             found = self._compile_in_order(compiles)
             if found is not None:
                 return self._improve_on(found)
@@ -150,7 +150,7 @@ class Search:
             found = self._compile_each_group()
         return found if found is None else self._improve_on(found)
 
-    def _stages(self) -> Iterator[int]:
+    def _trace_in_stages(self) -> Iterator[int]:
         """Trace more and more changes, and yield after each kind of them how many programs may be compiled in all."""
         self._look_at_checkpoints()
         self._chunk_head()
@@ -302,26 +302,29 @@ class Search:
 
     def _trace_microbatches(self) -> None:
         """Trace microbatches, alone and with the checkpoints that have the lowest peaks."""
-        counts, chosen = self._counts("microbatches"), self._smallest_undivided()
+        counts, chosen = self._part_counts("microbatches"), self._smallest_undivided()
         first = self._first_that_may_fit(chosen, "microbatches", counts) if counts else 1
-        if len(counts) > 1 and first == self.subject.batch_size(self._axes("microbatches")):
+        if len(counts) > 1 and first == self._batch_size("microbatches"):
             first = counts[-2]  # the proof may fail for single examples alone
         if why := self.subject.why_no_microbatches(first):
             if not self.subject.find_other_axes():
                 self.refused["microbatches"] = why
                 return
-            counts = self._counts("microbatches")
+            counts = self._part_counts("microbatches")
         self._trace_in_parts(chosen, "microbatches", counts)
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
 
-    def _axes(self, option: str) -> tuple[Any, ...]:
+    def _divided_axes(self, option: str) -> tuple[Any, ...]:
         """Return the axes of the arguments that an option of `rewrite` divides."""
         return self.subject.microbatch_axes if option == "microbatches" else self.subject.in_axes
 
-    def _counts(self, option: str) -> list[int]:
+    def _batch_size(self, option: str) -> int:
+        return self.subject.batch_size(self._divided_axes(option))
+
+    def _part_counts(self, option: str) -> list[int]:
         """Return the numbers of parts to try for an option of `rewrite`."""
-        return divisors(self.subject.batch_size(self._axes(option)))
+        return divisors(self._batch_size(option))
 
     def _trace_offloading(self) -> None:
         """Trace loops whose carries are offloaded to host memory, alone and in microbatches if these can be used."""
@@ -331,7 +334,7 @@ class Search:
             self.tried.pop(offloaded, None)
             return
         if not self._are_small([found]) and "microbatches" not in self.refused:
-            self._trace_in_parts([offloaded], "microbatches", self._counts("microbatches"))
+            self._trace_in_parts([offloaded], "microbatches", self._part_counts("microbatches"))
 
     @property
     def _useful_donation(self) -> tuple[int, ...]:
@@ -359,7 +362,7 @@ class Search:
           Whether any number of parts is expected to fit.
         """
         counts = list(numbers)
-        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self.subject.batch_size(self._axes(option)):
+        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self._batch_size(option):
             # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
             if self._trace_in_parts(chosen, option, counts[:-1]):
                 return True
@@ -434,7 +437,7 @@ class Search:
             return []
         parts: dict[str, Any] = {option: count}
         if option != "head_chunks":
-            parts["in_axes"] = self._axes(option)
+            parts["in_axes"] = self._divided_axes(option)
         made = list[Traced | None]()
         for changes in chosen:
             if self._least_peak(changes, option, count) > _OVER * self.limit:
@@ -455,7 +458,7 @@ class Search:
         if not self.subject.in_axes:
             self.refused["chunks"] = f"{self.subject.name} has no argument with a batch axis."
             return
-        self._trace_in_parts(chosen, "chunks", self._counts("chunks"))
+        self._trace_in_parts(chosen, "chunks", self._part_counts("chunks"))
 
     def _nest_checkpoints(self) -> None:
         """Trace the changes with the lowest peak, with checkpoints around groups and halves of layers instead."""

@@ -211,14 +211,14 @@ def _custom_jvp_part(eqn: Any, before: Sequence[int | None], count: int) -> Call
         middle = len(both) // 2
         return jax.jvp(lambda *given: jax_compat.run(eqn, list(given)), both[:middle], both[middle:])
 
-    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         shapes = [shape_struct(v.aval) for v in eqn.invars]
         of_parts = _in_part(jax_compat.make_jaxpr(derivative)(*shapes, *shapes), [*before, *before], count)
         results = of_parts(*primals, *tangents)
         return results[: len(results) // 2], results[len(results) // 2 :]
 
     found: Any = jax.custom_jvp(_in_part(jax_compat.bodies(eqn)[0], before, count))
-    found.defjvp(rule)
+    found.defjvp(jvp_rule)
     return cast("Callable[..., list[Any]]", found)
 
 

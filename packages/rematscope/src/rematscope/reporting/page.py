@@ -26,7 +26,7 @@ _END_NUMBER = re.compile(r"\d+$")
 _DOTS = re.compile(r"(?<=\.)(?=[a-z])|(?<=rewrite\()")
 
 
-def document(report: Any) -> str:
+def render_page(report: Any) -> str:
     """Return the whole page."""
     style, script = (Path(__file__).with_name(f"page.{ending}").read_text(encoding="utf-8") for ending in ("css", "js"))
     light, dark = (f":root {{ {variables(dark)} }}" for dark in (False, True))

@@ -26,7 +26,7 @@ from rematscope.render.view import View
 from rematscope.reporting.averages import USE_CHUNKS
 from rematscope.reporting.contents import Buffer, Contents, Module, Timeline, grouped
 from rematscope.reporting.fixes import Fix, Search, described_changes
-from rematscope.reporting.page import document, pictures
+from rematscope.reporting.page import pictures, render_page
 from rematscope.reporting.rewrite import Changes, blocks_of
 from rematscope.reporting.subject import Subject, Traced
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
@@ -224,7 +224,7 @@ class Report(View):
         Raises:
           OSError: if the file cannot be written.
         """
-        write_whole(path, document(self))
+        write_whole(path, render_page(self))
 
     def html(self) -> str:
         return pictures(self) + super().html()

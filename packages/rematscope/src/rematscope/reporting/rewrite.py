@@ -62,7 +62,7 @@ from rematscope.tracing.checkpoints import (
     with_policy,
     without_checkpoints,
 )
-from rematscope.tracing.static_values import StaticRule, call_with_static, check_hashable, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, check_hashable, unwrap_static
 
 source_info_util.register_exclusion(__file__)
 
@@ -357,7 +357,7 @@ class Rewritten(Constant):
 
     def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
-        return restored(change(f)(*given, **named))
+        return unwrap_static(change(f)(*given, **named))
 
     def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any], is_step: bool) -> list[Any]:
         arguments = self._divided_arguments(args, kwargs)

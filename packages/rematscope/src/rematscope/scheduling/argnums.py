@@ -123,10 +123,10 @@ def without_gradient(leaf: Any, message: Callable[[], str]) -> Any:
     def guard(leaf: Any) -> Any:
         return leaf
 
-    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    def jvp_rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
         if not isinstance(tangents[0], SymbolicZero):
             raise PlanError(message())
         return primals[0], tangents[0]
 
-    guard.defjvp(rule, symbolic_zeros=True)
+    guard.defjvp(jvp_rule, symbolic_zeros=True)
     return guard(leaf)

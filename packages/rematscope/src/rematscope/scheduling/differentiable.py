@@ -74,7 +74,7 @@ def differentiable(
 
         return _with_derivative_of(of_jax, pulled, has_mutable_arrays)
 
-    def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+    def jvp_rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         asked = tuple(i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero))
         results, saved, _ = _split_operands(forward_for(asked)(*primals), len(outputs), 0)
         count, fixed = len(primals), len(primals) + len(saved)  # what follows must hold no value of the trace
@@ -102,7 +102,7 @@ def differentiable(
         )
         return tuple(results), tuple(next(dots) if flow else zero for flow, zero in zip(flows, zeros, strict=True))
 
-    return _with_rule(f, rule, has_mutable_arrays)
+    return _with_rule(f, jvp_rule, has_mutable_arrays)
 
 
 def _split_operands(operands: Arrays, first: int, last: int) -> tuple[Arrays, Arrays, Arrays]:
@@ -144,19 +144,19 @@ def _with_derivative_of(
 ) -> Callable[..., Arrays]:
     """Return `other` with the derivative of `f`, whose outputs are its first ones; further outputs have none."""
 
-    def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+    def jvp_rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         moving = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
         dots = jvp_of_some(f, primals, moving, [tangents[i] for i in moving])
         results = replaced(*primals)
         return results, (*dots, *map(_zero_tangent, results[len(dots) :]))
 
     # Under vmap, a bare custom_jvp does not accept NumPy arrays.
-    replaced: Callable[..., Arrays] = jax.jit(_with_rule(other, rule, has_mutable_arrays))
+    replaced: Callable[..., Arrays] = jax.jit(_with_rule(other, jvp_rule, has_mutable_arrays))
     return replaced
 
 
 def _with_rule(
-    f: Callable[..., Arrays], rule: Callable[[Arrays, Arrays], tuple[Any, Any]], has_mutable_arrays: bool
+    f: Callable[..., Arrays], jvp_rule: Callable[[Arrays, Arrays], tuple[Any, Any]], has_mutable_arrays: bool
 ) -> Callable[..., Arrays]:
     """Return `f` with a rule for its derivative, as for `jax.custom_jvp` with symbolic zeros.
 
@@ -165,14 +165,14 @@ def _with_rule(
     """
     if not has_mutable_arrays:
         custom = jax.custom_jvp(lambda *operands: tuple(f(*operands)))
-        custom.defjvp(rule, symbolic_zeros=True)
+        custom.defjvp(jvp_rule, symbolic_zeros=True)
         return custom
 
     @jax.custom_jvp
     def attached(results: Arrays, operands: Arrays) -> Arrays:
         return results
 
-    attached.defjvp(lambda primals, tangents: rule(primals[1], tangents[1]), symbolic_zeros=True)
+    attached.defjvp(lambda primals, tangents: jvp_rule(primals[1], tangents[1]), symbolic_zeros=True)
     return lambda *operands: attached(tuple(f(*map(jax.lax.stop_gradient, operands))), operands)
 
 

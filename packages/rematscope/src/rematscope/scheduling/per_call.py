@@ -17,7 +17,7 @@ from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.planned import Constant
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.static_values import StaticRule, call_with_static, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, unwrap_static
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         __tracebackhide__ = True
         check_call(self.__wrapped__, args, kwargs, "call .plan with shapes to plan without arrays")
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
-        return cast(R, restored(self._plan_for_call(f, given, named).function.call(given, named)))
+        return cast(R, unwrap_static(self._plan_for_call(f, given, named).function.call(given, named)))
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -20,7 +20,7 @@ from rematscope.scheduling.zeros import without
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.static_values import has_static, restored, with_static
+from rematscope.tracing.static_values import has_static, unwrap_static, with_static
 
 
 class Constant:
@@ -68,7 +68,7 @@ class Planned(Constant, PartlyDifferentiable):
         self._signature.check(given, named)
         check_call(self._function, given, named, "use jax.eval_shape for the shape of the result")
         returned = self.call(given, named)
-        return returned if has_static((args, kwargs)) else restored(returned)
+        return returned if has_static((args, kwargs)) else unwrap_static(returned)
 
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return self._grad_mask

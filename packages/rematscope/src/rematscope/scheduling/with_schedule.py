@@ -20,7 +20,7 @@ from rematscope.scheduling.planned import scheduled_function, with_arrays
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import callable_name, check_call, flattened, type_description
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
-from rematscope.tracing.static_values import StaticRule, call_with_static, restored
+from rematscope.tracing.static_values import StaticRule, call_with_static, unwrap_static
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
 
@@ -104,7 +104,7 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
                 made = scheduled_function(once, inside, None)
-        return cast(R, restored(with_arrays(made(*leaves))))
+        return cast(R, unwrap_static(with_arrays(made(*leaves))))
 
     return function
 

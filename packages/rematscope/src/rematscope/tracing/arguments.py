@@ -168,15 +168,15 @@ def argument_paths(
     """Return the path of each leaf of the arguments, such as `params.w.0`, with the names of the parameters of `f`."""
     names = argument_names(f, len(args))
     with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)), is_leaf)
-    return [_root(names, keys) + "".join(map(step_of_path, keys[2:])) for keys, _ in with_paths]
+    return [_root_name(names, keys) + "".join(map(step_of_path, keys[2:])) for keys, _ in with_paths]
 
 
 def jax_path(f: Callable[..., Any], args: Sequence[Any], keys: Sequence[Any]) -> str:
     """Return the path of a leaf of `(args, kwargs)` as in JAX's messages, such as `params['w'][0]`."""
-    return _root(argument_names(f, len(args)), keys) + jax.tree_util.keystr(tuple(keys[2:]))
+    return _root_name(argument_names(f, len(args)), keys) + jax.tree_util.keystr(tuple(keys[2:]))
 
 
-def _root(names: Sequence[str], keys: Sequence[Any]) -> str:
+def _root_name(names: Sequence[str], keys: Sequence[Any]) -> str:
     which, first = keys[:2]
     return str(first.key if which.idx else names[first.idx])
 

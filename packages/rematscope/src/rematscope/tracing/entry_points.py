@@ -13,7 +13,7 @@ from rematscope.tracing.static_values import (
     StaticRule,
     call_with_static,
     has_static,
-    widest,
+    widest_rule,
     with_static,
 )
 
@@ -62,7 +62,7 @@ def _given_with_static(given: Any, kwargs: Any, options: Collection[str]) -> tup
     f, *args = given
     theirs = {name: value for name, value in kwargs.items() if name not in options}
     if isinstance(f, Mapping):
-        marked, named = with_static(args, theirs, widest(StaticRule(each)(args, theirs) for each in f.values()))
+        marked, named = with_static(args, theirs, widest_rule(StaticRule(each)(args, theirs) for each in f.values()))
         if has_static((marked, named)):
             f = {label: FunctionOfStatic(each) if callable(each) else each for label, each in f.items()}
     else:

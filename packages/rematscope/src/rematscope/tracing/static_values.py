@@ -62,10 +62,10 @@ class Static:
             return 0  # `==` compares values that are not hashable
 
     def __repr__(self) -> str:
-        return _described(self.value)
+        return _describe_value(self.value)
 
 
-def not_array(leaf: Any) -> bool:
+def is_not_array(leaf: Any) -> bool:
     """Return whether a leaf is not an array of any kind.
 
     An array that JAX cannot trace, such as one of strings or another library's, is not static: `check_arrays` refuses
@@ -74,28 +74,33 @@ def not_array(leaf: Any) -> bool:
     return not is_array(leaf) and not hasattr(type(leaf), "__array__")
 
 
-def _boolean(leaf: Any) -> bool:
-    return isinstance(leaf, bool | np.bool_) or not_array(leaf)
+def _is_boolean_or_not_array(leaf: Any) -> bool:
+    return isinstance(leaf, bool | np.bool_) or is_not_array(leaf)
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, int | float | complex | np.generic):
         return f"{value!r:.60}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     return type_description(value)
 
 
-def _python_number(leaf: Any) -> bool:
-    return (isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)) or not_array(leaf)
+def _is_python_number_or_not_array(leaf: Any) -> bool:
+    return (isinstance(leaf, int | float | complex) and not isinstance(leaf, np.generic)) or is_not_array(leaf)
 
 
-def _number(leaf: Any) -> bool:
-    return isinstance(leaf, int | float | complex | np.generic) or not_array(leaf)
+def _is_number_or_not_array(leaf: Any) -> bool:
+    return isinstance(leaf, int | float | complex | np.generic) or is_not_array(leaf)
 
 
-_RULES: tuple[IsStatic, ...] = (not_array, _boolean, _python_number, _number)
-_TRIED: tuple[IsStatic, ...] = (not_array, _boolean, _number)
-_TRIED_IN_EQUINOX: tuple[IsStatic, ...] = (_python_number, _number)
+_RULES: tuple[IsStatic, ...] = (
+    is_not_array,
+    _is_boolean_or_not_array,
+    _is_python_number_or_not_array,
+    _is_number_or_not_array,
+)
+_TRIED: tuple[IsStatic, ...] = (is_not_array, _is_boolean_or_not_array, _is_number_or_not_array)
+_TRIED_IN_EQUINOX: tuple[IsStatic, ...] = (_is_python_number_or_not_array, _is_number_or_not_array)
 
 
 class StaticRule:
@@ -112,36 +117,36 @@ class StaticRule:
         """Return whether a leaf of a call is static, as a function."""
         given = tuple(args), dict(kwargs)
         leaves = jax.tree.leaves(given)
-        if not any(_number(leaf) and is_array(leaf) for leaf in leaves) or not callable(self._f):
-            return not_array
+        if not any(_is_number_or_not_array(leaf) and is_array(leaf) for leaf in leaves) or not callable(self._f):
+            return is_not_array
         tried = _TRIED_IN_EQUINOX if _is_filtered(self._f, given) else _TRIED
         rules_by_leaves = dict[tuple[bool, ...], IsStatic]()  # of rules with the same static leaves, only the first
         for rule in tried:
             if any(_is_inexact(v) and not rule(v) for v in leaves):
                 rules_by_leaves.setdefault(tuple(map(rule, leaves)), rule)
         rules = [*rules_by_leaves.values()]
-        key = jax.tree.structure(_marked(given, not_array)), *rules_by_leaves.items()
+        key = jax.tree.structure(_wrap_static(given, is_not_array)), *rules_by_leaves.items()
         try:
             if key not in self._known:
-                self._known[key] = self._first(rules, given)
+                self._known[key] = self._find_traceable_rule(rules, given)
             return self._known[key]
         except (TypeError, ValueError):  # a static value that cannot be hashed or compared
-            return self._first(rules, given)
+            return self._find_traceable_rule(rules, given)
 
-    def _first(self, rules: Sequence[IsStatic], given: Any) -> IsStatic:
+    def _find_traceable_rule(self, rules: Sequence[IsStatic], given: Any) -> IsStatic:
         """Return the first rule with which the function can be traced; the last one if there is none."""
 
         def call(args: Any, kwargs: Any) -> None:
-            given, named = restored((args, kwargs))
+            given, named = unwrap_static((args, kwargs))
             self._f(*given, **named)
 
         for rule in rules[:-1]:
             try:
-                jax.eval_shape(call, *_marked(given, rule))
+                jax.eval_shape(call, *_wrap_static(given, rule))
             except Exception:  # any error of a function or a library that reads the value
                 continue
             return rule
-        return rules[-1] if rules else not_array
+        return rules[-1] if rules else is_not_array
 
 
 def _is_inexact(leaf: Any) -> bool:
@@ -160,35 +165,35 @@ def _is_filtered(f: Callable[..., Any], arguments: Any) -> bool:
     return own or any(map(is_module, jax.tree.leaves(arguments, is_leaf=is_module)))
 
 
-def widest(rules: Iterable[IsStatic]) -> IsStatic:
+def widest_rule(rules: Iterable[IsStatic]) -> IsStatic:
     """Return the rule of some according to which most leaves are static."""
-    return max(rules, key=_RULES.index, default=not_array)
+    return max(rules, key=_RULES.index, default=is_not_array)
 
 
 def rule_of(arguments: Any) -> IsStatic:
     """Return the rule according to which some arguments have `Static` nodes."""
-    values = _values(arguments)
+    values = _list_static_values(arguments)
     return next(rule for rule in _RULES if all(map(rule, values)))
 
 
-def _values(tree: Any) -> list[Any]:
+def _list_static_values(tree: Any) -> list[Any]:
     return [node.value for node in jax.tree.leaves(tree, is_leaf=_is_static) if _is_static(node)]
 
 
 def check_hashable(arguments: Any) -> None:
     """Raise PlanError if a static value cannot be hashed: it might change unnoticed between two calls."""
-    for value in _values(arguments):
+    for value in _list_static_values(arguments):
         try:
             hash(value)
         except TypeError:
             raise PlanError(
-                f"An argument is {_described(value)}, a static value that cannot be hashed, so rematscope cannot "
+                f"An argument is {_describe_value(value)}, a static value that cannot be hashed, so rematscope cannot "
                 "know whether it is the same at the next call. Make its class hashable, such as a dataclass with "
                 "frozen=True, or bind it first, with functools.partial."
             ) from None
 
 
-def _marked(tree: Any, is_static: IsStatic) -> Any:
+def _wrap_static(tree: Any, is_static: IsStatic) -> Any:
     """Return a pytree with each static value in a `Static`; the pytree itself if there are none."""
     if not any(map(is_static, jax.tree.leaves(tree))):
         return tree
@@ -204,23 +209,23 @@ def has_static(tree: Any) -> bool:
     return any(map(_is_static, jax.tree.leaves(tree, is_leaf=_is_static)))
 
 
-def restored(tree: Any, rebuilt: list[Any] | None = None) -> Any:
+def unwrap_static(tree: Any, rebuilt: list[Any] | None = None) -> Any:
     """Return a pytree with the value in place of each `Static`. Parts of the pytree without one are not copied.
 
     Args:
       tree: the pytree.
       rebuilt: a list to which the objects that are copied are added, except dictionaries, lists and tuples.
     """
-    return _restored(tree, [] if rebuilt is None else rebuilt) if has_static(tree) else tree
+    return _unwrap_nodes(tree, [] if rebuilt is None else rebuilt) if has_static(tree) else tree
 
 
-def _restored(tree: Any, rebuilt: list[Any]) -> Any:
+def _unwrap_nodes(tree: Any, rebuilt: list[Any]) -> Any:
     if isinstance(tree, Static):
         return tree.value
     children, structure = jax.tree.flatten(tree, is_leaf=lambda node: node is not tree)
     if not children or (len(children) == 1 and children[0] is tree):
         return tree
-    found = [_restored(child, rebuilt) for child in children]
+    found = [_unwrap_nodes(child, rebuilt) for child in children]
     if all(new is old for new, old in zip(found, children, strict=True)):
         return tree
     made = jax.tree.unflatten(structure, found)
@@ -245,12 +250,12 @@ class FunctionOfStatic(PartlyDifferentiable):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         rebuilt: list[Any] = []
-        given, named = restored((args, kwargs), rebuilt)
+        given, named = unwrap_static((args, kwargs), rebuilt)
         if given is args and named is kwargs:
             return self.function(*args, **kwargs)
         before = list(map(_arrays_in, rebuilt))
         try:
-            returned = _marked(self.function(*given, **named), rule_of((args, kwargs)))
+            returned = _wrap_static(self.function(*given, **named), rule_of((args, kwargs)))
         except (TypeError, AttributeError, ValueError) as error:
             explain(error, self, args, kwargs)
             raise
@@ -278,17 +283,17 @@ def explain(error: Exception, f: Callable[..., Any], args: Any, kwargs: Any) -> 
         named = jax_path(f, args, keys) in str(error)
         if named and (needs_value or "as an abstract array" in str(error)):
             raise TraceError(
-                f"`{text}` is {_described(value)}. {name} passes it to a jax.jit or another transformation of "
+                f"`{text}` is {_describe_value(value)}. {name} passes it to a jax.jit or another transformation of "
                 f"JAX, which {'traces it, but the value is read' if needs_value else 'accepts arrays and numbers only'}"
                 ". If it is a whole argument, use static_argnames=. Otherwise, bind it first with functools.partial, "
                 "or use eqx.filter_jit."
             ) from error
         if isinstance(error, TypeError) and not is_array(value) and repr(type(value).__name__) in str(error):
             raise TraceError(
-                f"`{text}` is {_described(value)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
+                f"`{text}` is {_describe_value(value)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
                 f"traced. {name} got it unchanged, and raised TypeError: {str(error).splitlines()[0]}"
             ) from error
-    descriptions = ", ".join(dict.fromkeys(f"`{text}`, {_described(value)}" for text, _, value in found))
+    descriptions = ", ".join(dict.fromkeys(f"`{text}`, {_describe_value(value)}" for text, _, value in found))
     note = f"rematscope passed static values to {name}, unchanged: {descriptions}."
     if note not in getattr(error, "__notes__", ()):
         error.add_note(note)
@@ -304,7 +309,7 @@ def with_static(
     """Return the arguments of a call with each static value in a `Static`, if there is at least one array."""
     given = tuple(args), dict(kwargs)
     has_array = any(map(is_array, jax.tree.leaves(given)))
-    found: tuple[tuple[Any, ...], dict[str, Any]] = _marked(given, is_static) if has_array else given
+    found: tuple[tuple[Any, ...], dict[str, Any]] = _wrap_static(given, is_static) if has_array else given
     return found
 
 
@@ -333,6 +338,6 @@ def calling_with_static(f: Callable[..., Any], arguments: Any) -> Callable[..., 
     def function(*args: Any, **kwargs: Any) -> Any:
         given, named = with_static(args, kwargs, is_static)
         returned = f(*given, **named)
-        return returned if has_static((args, kwargs)) else restored(returned)
+        return returned if has_static((args, kwargs)) else unwrap_static(returned)
 
     return function

@@ -342,7 +342,7 @@ def _lay_out_rows(rows: list[ProgramRow], width: int | None) -> list[list[PieceL
                 pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
                 origin = source_text if len(source_text) <= source_width else _short_source(source_text)
-                origin = _shorten_text(origin, source_width) if i == 0 else ""
+                origin = _truncate_start(origin, source_width) if i == 0 else ""
                 pieces.append((f"  {_pad_right(origin, source_width)}", "rs-source"))
             if saved_width:  # in the last column, so that saved values are next to the backward program
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
@@ -372,7 +372,7 @@ def _short_source(text: str) -> str:
     return text.split(" (")[0].split(" → ")[0]
 
 
-def _shorten_text(text: str, width: int) -> str:
+def _truncate_start(text: str, width: int) -> str:
     """Shorten the name of a file, and keep the number of the line at its end."""
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
 

@@ -360,7 +360,7 @@ class _WrittenRanges(LiveRanges):
             self._before = equation.inputs
             self._products.update(equation.outputs)
         if equation.primitive == "ragged_dot_general" and self._target == "gpu":
-            self._rooms.append((step, step, _dense_group_bytes(equation)))
+            self._rooms.append((step, step, _ragged_dot_temp_bytes(equation)))
         self.steps.append(equation)
 
     def _is_view(self, equation: Equation) -> bool:
@@ -428,7 +428,7 @@ def target_notes(passes: Trace, target: str) -> list[str]:
     return found
 
 
-def _dense_group_bytes(equation: Equation) -> int:
+def _ragged_dot_temp_bytes(equation: Equation) -> int:
     """Return the bytes that a GPU's ragged dot needs while it runs, in addition to its operands and results."""
     lhs, rhs, groups = equation.inputs[:3]
     numbers = equation.params["ragged_dot_dimension_numbers"]

@@ -205,6 +205,25 @@ def test_the_reader_of_a_residual_in_a_loop_is_an_operation_of_the_body():
     assert "scan" not in readers.values()
 
 
+@pytest.mark.parametrize("policy", [None, jax.checkpoint_policies.everything_saveable], ids=["default", "everything"])
+@pytest.mark.parametrize(
+    "body", [lambda w, c: jnp.sin(c @ w), lambda w, c: lax.cond(c[0, 0] > 0, jnp.sin, jnp.tanh, c @ w)]
+)
+def test_a_residual_that_loops_copy_is_read_where_its_copy_is(body, policy):
+    """A residual without a reader has no influence: with NaN in its place, the gradients are the same."""
+    f = jax.checkpoint(lambda ws, x: lax.scan(lambda c, w: (body(w, c), None), x, ws)[0], policy=policy)
+    ws, x = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in [(3, 4, 4), (4, 4)])
+    passes = trace(f, ws, x)
+    value, *residuals = passes.forward(ws, x)
+    expected = passes.backward(*residuals, np.ones_like(value))
+    for i, residual in enumerate(passes.residuals):
+        if np.issubdtype(residual.dtype, np.floating):
+            spoiled = [np.full_like(v, np.nan) if k == i else v for k, v in enumerate(residuals)]
+            found = passes.backward(*spoiled, np.ones_like(value))
+            same = all(np.array_equal(one, other) for one, other in zip(expected, found, strict=True))
+            assert same == (residual.needed_by is None), residual
+
+
 def in_scan_of_products(w, x):
     return lax.scan(lambda c, _: (jnp.sin(w * c), None), x, None, length=3)[0]
 

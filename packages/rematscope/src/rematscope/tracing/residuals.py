@@ -3,7 +3,7 @@ reader.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rematscope.ir.number_table import is_box
@@ -188,32 +188,38 @@ _FILLERS = ("broadcast_in_dim", "empty2", "iota")
 
 
 def _first_readers(program: Program) -> dict[Value, Equation]:
-    """Map each value to the first equation that reads it, except for `checkpoint_name`."""
-    readers: dict[Value, Equation] = {}
-    names: list[Equation] = []
-    for equation in program.equations:
-        if equation.primitive == "name":
-            names.append(equation)
-        if equation.primitive in BOOKKEEPING:
-            continue
-        inner: dict[Value, Equation] = {}
-        for body in equation.bodies:
-            for value, reader in _first_readers(body).items():
-                inner.setdefault(value, reader)
-        if equation.bodies:
-            # A carry or a slice counts as read where the loop's body reads it.
-            own = equation.bodies[-1].inputs
-            handed = equation.inputs[equation.first_carry :]
-            for outside, inside in zip(handed, own, strict=bool(own)):
-                if inside in inner:
-                    inner.setdefault(outside, inner[inside])
-        for value in equation.inputs:
-            if value in inner or not equation.bodies:
-                readers.setdefault(value, inner.get(value, equation))
-        for value, reader in inner.items():
-            readers.setdefault(value, reader)
-    for equation in reversed(names):
-        (value,), (named,) = equation.inputs, equation.outputs
-        if named in readers:
-            readers.setdefault(value, readers[named])
-    return readers
+    """Map each input of a program to the first equation that reads it or a copy of it.
+
+    `checkpoint_name` copies a value, and so do loops and branches that pass it on unchanged: a slice that becomes a
+    carry is read where the carry is read.
+    """
+    readers: dict[Value, int] = {}  # the index of the first equation that reads the value itself
+    copies: dict[Value, list[Value]] = {}
+    equations = list(program.all_equations())
+    for index, equation in enumerate(equations):
+        if equation.primitive not in BOOKKEEPING:
+            predicate = equation.inputs[:1] if equation.primitive == "cond" else ()
+            for value in predicate if equation.bodies else equation.inputs:
+                readers.setdefault(value, index)
+        for value, copy in _copies(equation):
+            copies.setdefault(value, []).append(copy)
+
+    def first(value: Value) -> int | None:
+        equal = [value]
+        for one in equal:  # grows while it is read
+            equal += [copy for copy in copies.get(one, ()) if copy not in equal]
+        return min((readers[one] for one in equal if one in readers), default=None)
+
+    found = {value: first(value) for value in program.inputs}
+    return {value: equations[index] for value, index in found.items() if index is not None}
+
+
+def _copies(equation: Equation) -> Iterator[tuple[Value, Value]]:
+    """Yield the values that an equation copies, with their copies."""
+    if equation.primitive == "name":
+        yield equation.inputs[0], equation.outputs[0]
+    for body in equation.bodies:
+        yield from zip(equation.inputs[equation.first_carry :], body.inputs, strict=bool(body.inputs))
+    for body in equation.bodies if equation.primitive == "cond" else equation.bodies[-1:]:
+        yield from zip(body.outputs, equation.outputs, strict=True)
+        yield from zip(body.outputs[: equation.carries], body.inputs[: equation.carries], strict=True)

@@ -532,11 +532,11 @@ def _further_advice(report: Report) -> list[str]:
                 "Computing it in chunks along an axis other than the batch may avoid it (an estimate; not applied)."
             )
     kinds = report.bytes_by_kind
-    state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0) + kinds.get("outputs", 0)
+    state = kinds.get("parameters", 0) + kinds.get("optimizer state", 0)
     if report.best is None and state > 0.5 * report.limit:
         found.append(
-            f"Parameters, optimizer state and outputs alone take {bytes_text(state)}. Shard them across "
-            f"{report._more_devices} (FSDP), or use an optimizer with less state, such as optax.adafactor."
+            f"Parameters and optimizer state take {bytes_text(state)}. Shard them across {report._more_devices} "
+            "(FSDP), or use an optimizer with less state, such as optax.adafactor."
         )
     if offload := _offload_advice(report):
         found.append(offload)

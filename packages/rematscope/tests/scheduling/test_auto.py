@@ -26,10 +26,10 @@ from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.checkpoint_placement import checkpointed as plain_checkpoints
 from rematscope.scheduling.checkpoint_placement import placements
 from rematscope.scheduling.cuts import saved_at_cuts, stretches
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram, PeakSolution
 from rematscope.scheduling.peak_proposer import PeakProposer
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.search import ScheduleSearch
 from rematscope.tracing.checkpoints import jaxpr_of
 

@@ -10,7 +10,7 @@ from measurements import measurement_of
 from sampling import few
 from zoo import normal
 
-from rematscope.scheduling.gradient_call import GradientCall
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.search import ScheduleSearch
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.stored_choice import StoredChoice

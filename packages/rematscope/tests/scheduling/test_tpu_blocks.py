@@ -13,7 +13,7 @@ from zoo import normal
 from rematscope import auto, load_schedule, trace
 from rematscope.memory.xla_estimate import estimate_temporary_bytes
 from rematscope.scheduling.candidate import CandidatePool
-from rematscope.scheduling.gradient_call import GradientCall
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.search import ScheduleSearch
 
 TPU = "tpu v5e"

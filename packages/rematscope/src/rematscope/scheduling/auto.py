@@ -16,9 +16,8 @@ from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.argnums import ArgNums, check_argnums, without_gradient
 from rematscope.scheduling.captured import name_in_closure, with_outer_values
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload
-from rematscope.scheduling.per_call import PlannedPerCall
+from rematscope.scheduling.per_call import GradientCall, PlannedPerCall
 from rematscope.scheduling.result import Auto, reduced
 from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
@@ -31,7 +30,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class AutoFunction(PlannedPerCall[P, R]):
+class AutoFunction(PlannedPerCall[P, R, Auto]):
     """The result of `auto`: a function whose gradient stays within a memory limit.
 
     Call it like the original function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and inspect its plan for
@@ -65,8 +64,7 @@ class AutoFunction(PlannedPerCall[P, R]):
           PlanError, TraceError, TargetError: as for a call; see `auto`.
         """
         __tracebackhide__ = True
-        result: Auto = self._plan_for_call(*call_with_static(self.__wrapped__, args, kwargs, self._rule))
-        return result
+        return self._plan_for_call(*call_with_static(self.__wrapped__, args, kwargs, self._rule))
 
     def _make_plan(self, call: GradientCall) -> Auto:
         __tracebackhide__ = True

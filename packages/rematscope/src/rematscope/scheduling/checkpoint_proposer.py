@@ -11,8 +11,8 @@ from functools import cached_property
 from rematscope.scheduling.calls import worth_saving
 from rematscope.scheduling.candidate import Candidate, CandidatePool, SearchProblem
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed, placements
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.settings import SETTINGS
 
 

@@ -12,9 +12,8 @@ from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement, checkpointed
 from rematscope.scheduling.divided import Segments, divided
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.per_call import PlannedPerCall
+from rematscope.scheduling.per_call import GradientCall, PlannedPerCall
 from rematscope.scheduling.planned import Planned, scheduled_function
 from rematscope.scheduling.result import reduced
 from rematscope.scheduling.schedule import schedule
@@ -81,7 +80,7 @@ class _Saved(NamedTuple):
     argnums: tuple[int, ...] | None
 
 
-class LoadedFunction(PlannedPerCall[P, R]):
+class LoadedFunction(PlannedPerCall[P, R, Planned]):
     """The result of `load_schedule`: a function with a schedule from a file."""
 
     def __init__(self, path: str, f: Callable[P, R], saved: _Saved):

@@ -16,8 +16,8 @@ from rematscope.errors import PlanError
 from rematscope.ir.expression import Expression, expression_of
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.linted_function import source_of
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 

@@ -5,7 +5,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, ParamSpec, TypeVar, cast
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 import jax
 from jax.sharding import AxisType
@@ -13,18 +13,45 @@ from jax.sharding import AxisType
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
-from rematscope.scheduling.gradient_call import GradientCall
-from rematscope.scheduling.planned import Constant
+from rematscope.scheduling.planned import Constant, Planned
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call, flattened, shapes_of
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.static_values import StaticRule, call_with_static, unwrap_static
+from rematscope.tracing.trace import Trace, trace_call
 
-P = ParamSpec("P")
-R = TypeVar("R")
 _MOST_PLANS = 128  # of one function; the least recently used plan is dropped
 
 
-class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
+class GradientCall(NamedTuple):
+    """A call that a plan is made for.
+
+    Attributes:
+      grad_mask: which leaves of the arguments get a gradient; None for all.
+    """
+
+    f: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    grad_mask: Sequence[bool] | None = None
+
+    def trace(self, variant: Callable[..., Any]) -> Trace:
+        """Return the trace of a variant of the function, called like the function."""
+        return trace_call(variant, self.args, self.kwargs, grad_mask=self.grad_mask)
+
+
+class CallPlan(Protocol):
+    """A plan for calls with one signature."""
+
+    @property
+    def function(self) -> Planned: ...
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_Plan = TypeVar("_Plan", bound=CallPlan)
+
+
+class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R, _Plan]):
     """A function with one plan per combination of shapes, dtypes, pytrees and static values of its arguments.
 
     The plans live as long as this object.
@@ -36,7 +63,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         self.__name__ = callable_name(f)  # a partial has no name
         self.__wrapped__ = f
         self.argnums = check_argnums(argnums)
-        self._plans: dict[Signature, Any] = {}
+        self._plans: dict[Signature, _Plan] = {}
         self._rule = StaticRule(f)
         self._one = threading.RLock()
 
@@ -52,7 +79,7 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
         return gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
 
-    def _plan_for_call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _plan_for_call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Plan:
         """Return the plan for calls like this one, and make it if there is none.
 
         Args:
@@ -74,10 +101,10 @@ class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
         return found
 
     @abc.abstractmethod
-    def _make_plan(self, call: GradientCall) -> Any:
+    def _make_plan(self, call: GradientCall) -> _Plan:
         """Return a plan for calls like this one, whose arguments are shapes.
 
-        `AutoFunction` searches for one, and `load_schedule` reads one from a file. Its `function` is called.
+        `AutoFunction` searches for a plan, and `LoadedFunction` reads one from a file.
         """
 
 

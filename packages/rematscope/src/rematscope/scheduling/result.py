@@ -25,7 +25,7 @@ from rematscope.scheduling import divided
 from rematscope.scheduling.argnums import ArgNums
 from rematscope.scheduling.candidate import Candidate
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
-from rematscope.scheduling.gradient_call import GradientCall
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.stored_choice import StoredChoice, digest

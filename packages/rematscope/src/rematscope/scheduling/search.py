@@ -35,11 +35,11 @@ from rematscope.scheduling.chain import ChainProposer
 from rematscope.scheduling.checkpoint_placement import POLICIES, CheckpointPlacement
 from rematscope.scheduling.checkpoint_proposer import CheckpointProposer
 from rematscope.scheduling.cuts import saved_at_cuts
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.host import HostOffload, HostPeakProgram, Moves
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.peak_program import PeakProgram
 from rematscope.scheduling.peak_proposer import PeakProposer
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.segments import SegmentProposer
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.scheduling.stored_choice import CachedChoice, StoredChoice, digest

@@ -16,10 +16,10 @@ from rematscope.ir.source import Source, each_of_common_path
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
-from rematscope.scheduling.gradient_call import GradientCall
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.named import Nameable, Spot
 from rematscope.scheduling.peak_program import PeakProgram
+from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.trace import Trace
 

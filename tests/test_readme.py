@@ -86,9 +86,9 @@ def test_every_file_and_folder_that_architecture_names_exists():
     assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
 
 
-def test_the_names_in_architectures_table_of_changes_exist():
-    table = ARCHITECTURE.partition("## Files to edit for a change")[2]
-    for row in table.splitlines():
+def test_the_names_in_architectures_walks_and_table_of_changes_exist():
+    tables = ARCHITECTURE.partition("## Walks through the code")[2]
+    for row in tables.splitlines():
         file = None
         for name in re.findall(r"`([\w./]+)`", row):
             if "/" in name:

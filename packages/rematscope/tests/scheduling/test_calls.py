@@ -8,7 +8,7 @@ from jax import lax
 from sampling import few
 from zoo import normal
 
-from rematscope import trace
+from rematscope import rewrite, trace
 from rematscope.scheduling.blocks import in_blocks
 from rematscope.scheduling.calls import partitions
 from rematscope.tracing.checkpoints import jaxpr_of
@@ -104,3 +104,21 @@ def test_blocks_are_the_usual_places_of_checkpoints(make):
 def test_a_function_without_repeated_calls_has_no_blocks():
     assert partitions(jaxpr_of(jnp.sin, X)) == []
     assert partitions(jaxpr_of(lambda ws, x: layer(ws[0], x), WS, X)) == []
+
+
+def test_a_function_that_calls_itself_in_a_jit_has_disjoint_blocks():
+    def nested(w, x, depth=1):
+        x = jnp.cos(jnp.sin(x @ w[0]) @ w[1])
+        if depth:
+            x = jax.jit(lambda w, x: nested(w, x, depth - 1))(w, x)
+        return jnp.tanh(x @ w[0]) @ w[1] * x
+
+    def net(ws, x):
+        for w in ws:
+            x = nested(w, x)
+        return x.sum()
+
+    (found,) = partitions(jaxpr_of(net, WS, X))
+    assert len(found) == len(WS)
+    changed = rewrite(jax.grad(net), checkpoint="halves of layers")
+    jax.tree.map(np.testing.assert_allclose, changed(WS, X), jax.grad(net)(WS, X))

@@ -84,10 +84,15 @@ class _Calls:
         self.blocks: dict[str, list[Block]] = {}
         self.made, self.times, self.heavy = Counter[str](), Counter[str](), Counter[str]()
         self._sizes, self._inputs, self._sizes_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
+        spans_in = dict[tuple[str, Block], list[tuple[int, int]]]()
         for path, iterations, body in bodies(whole):
             each = [iterations * _bytes_made(eqn) for eqn in body.eqns]
             maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
             for function, spans in _stretches_of_calls(body.eqns).items():
+                around = ((at, spans_in.get((function, path[:depth]), ())) for depth, at in enumerate(path))
+                if any(start <= at < end for at, outer in around for start, end in outer):
+                    continue  # the function calls itself through a jit or in a loop
+                spans_in[function, path] = spans
                 for start, end in spans:
                     block = (*path, start, end)
                     self.blocks.setdefault(function, []).append(block)

@@ -84,7 +84,7 @@ class _Calls:
         self.blocks: dict[str, list[Block]] = {}
         self.made, self.times, self.heavy = Counter[str](), Counter[str](), Counter[str]()
         self._sizes, self._inputs, self._sizes_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
-        spans_in = dict[tuple[str, Block], list[tuple[int, int]]]()
+        spans_in = dict[tuple[str, Block], list[Block]]()
         for path, iterations, body in bodies(whole):
             each = [iterations * _bytes_made(eqn) for eqn in body.eqns]
             maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}

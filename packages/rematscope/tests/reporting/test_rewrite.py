@@ -292,6 +292,29 @@ def test_modules_of_nnx_may_share_variables(options, training):
     assert int(model.rngs.default.count[...]) == int(one[0].rngs.default.count[...]) == 2 + 4 * training
 
 
+@pytest.mark.parametrize("options", [{"microbatches": 2}, {"chunks": 2}, {"checkpoint": "whole"}], ids=written)
+def test_a_loss_of_nnx_may_have_a_parameter_of_a_weak_type(options):
+    class Scaled(nnx.Module):
+        def __init__(self):
+            self.layer, self.scale = nnx.Linear(4, 4, rngs=nnx.Rngs(0)), nnx.Param(jnp.log(1 / 0.07))
+
+        def __call__(self, x):
+            return jnp.tanh(self.layer(x)) * jnp.exp(self.scale[...])
+
+    def step(model, x):
+        gradients = nnx.grad(lambda model: jnp.mean(model(x) ** 2))(model)
+        nnx.update(model, jax.tree.map(lambda w, g: w - g, nnx.state(model), gradients))
+
+    options = {**options, **({"in_axes": (None, 0)} if DIVIDED.intersection(options) else {})}
+    models = Scaled(), Scaled()
+    assert models[0].scale[...].weak_type
+    for model, f in zip(models, (step, rewrite(step, **options)), strict=True):
+        f(model, jnp.linspace(-1, 1, 32).reshape(8, 4))
+    for a, b in zip(*map(jax.tree.leaves, map(nnx.state, models)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+        assert a.weak_type == b.weak_type
+
+
 def test_two_patterns_of_shared_variables_are_two_programs():
     def step(models, x):
         gradients = nnx.grad(lambda models: jnp.mean((models[0](models[1](models[2](x)))) ** 2))(models)

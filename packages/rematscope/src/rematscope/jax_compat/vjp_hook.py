@@ -21,7 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import ad_checkpoint
 from jax.extend import linear_util
+from jax.extend.core import jaxpr_as_fun
 
+from rematscope.jax_compat.absent_gpu import make_jaxpr
 from rematscope.jax_compat.contexts import outside_transformations
 from rematscope.jax_compat.equations import AnyJaxpr, body_of, walk_equations
 
@@ -161,6 +163,32 @@ class _MarkedPullback:
         return _mark_leaves(pullback(*marked), self._number, "gradient")
 
 
+class _TracedLoss:
+    """A loss that is called once for arguments of the same types; later calls run its jaxpr.
+
+    Some losses, such as those of nnx, allow one call.
+    """
+
+    def __init__(self, loss: Function):
+        functools.update_wrapper(self, loss)
+        self._loss = loss
+        self._traces = dict[Any, Any]()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        key = tree, tuple(map(jax.typeof, leaves))
+        if key not in self._traces:
+
+            def flat(*leaves: Any) -> Any:
+                given, named = jax.tree.unflatten(tree, leaves)
+                return self._loss(*given, **named)
+
+            jaxpr, out = make_jaxpr(flat, return_shape=True)(*leaves)
+            self._traces[key] = jaxpr_as_fun(jaxpr), jax.tree.structure(out)
+        run, out_tree = self._traces[key]
+        return jax.tree.unflatten(out_tree, run(*leaves))
+
+
 class _PullbackWithTypes:
     """A pullback whose gradients have weak types where those of the loss as written have."""
 
@@ -191,14 +219,18 @@ def transform_losses(f: Function, change: Callable[[Function], Function], key: H
     """
 
     def taken(vjp: Function, fun: Any, *primals: Any, **settings: Any) -> Any:
-        if isinstance(fun, linear_util.WrappedFun):
-            changed: Any = linear_util.wrap_init(change(_loss_of_wrapped(fun)), debug_info=fun.debug_info)
-        else:
-            changed = change(fun)
-        out, pullback, *aux = vjp(changed, *primals, **settings)
-        if not any(getattr(jax.typeof(leaf), "weak_type", False) for leaf in jax.tree.leaves(primals)):
+        loss = _loss_of_wrapped(fun) if isinstance(fun, linear_util.WrappedFun) else fun
+        is_weak = any(getattr(jax.typeof(leaf), "weak_type", False) for leaf in jax.tree.leaves(primals))
+        loss = _TracedLoss(loss) if is_weak else loss
+
+        def differentiable(loss: Function) -> Any:
+            is_wrapped = isinstance(fun, linear_util.WrappedFun)
+            return linear_util.wrap_init(loss, debug_info=fun.debug_info) if is_wrapped else loss
+
+        out, pullback, *aux = vjp(differentiable(change(loss)), *primals, **settings)
+        if not is_weak:
             return out, pullback, *aux
-        as_written = functools.partial(vjp, fun, *primals, **settings)
+        as_written = functools.partial(vjp, differentiable(loss), *primals, **settings)
         return out, _partial(_PullbackWithTypes(as_written), pullback), *aux
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, key or object())

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import importlib
 import inspect
+import json
 import os
 import random
 import re
@@ -29,6 +30,12 @@ from grader.stablehlo.types import ProgramError
 from grader.tracing import capture
 from grader.tracing.evidence import Evidence
 from grader.verdicts.verdict import Finding, Verdict
+
+
+def notebook(*cells: str) -> str:
+    """Return a notebook of code cells, as its file's text."""
+    content = [{"cell_type": "code", "source": cell} for cell in cells]
+    return json.dumps({"cells": content, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
 class Wrong(NamedTuple):

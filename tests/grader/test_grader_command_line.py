@@ -11,9 +11,8 @@ import time
 
 import psutil
 import pytest
-from typer.testing import CliRunner
+from command_line import run_here
 
-from grader.cli import app
 from grader.isolation import in_process
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import CheckLimits
@@ -35,12 +34,6 @@ def run(*arguments):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "1000"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     return done.returncode, " ".join(done.stdout.split()), done.stderr
-
-
-def run_here(*arguments):
-    """Same as `run`, but in this process."""
-    done = CliRunner().invoke(app, list(map(str, arguments)), env={"COLUMNS": "1000"})
-    return done.exit_code, " ".join(done.stdout.split()), done.stderr
 
 
 def test_a_right_answer_passes_with_exit_status_0():
@@ -146,9 +139,9 @@ def test_a_misspelled_file_is_answered_with_the_closest_name(tmp_path, monkeypat
 
 @pytest.mark.parametrize("command", ["check", "batch", "doctor"])
 def test_help_fits_80_columns_and_states_exit_statuses(command):
-    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"})
-    assert done.exit_code == 0 and "Exit status: 0 if" in done.output
-    assert max(map(len, done.output.splitlines())) <= 80 and "…" not in done.output.replace("tcp://…", "")
+    status, out, _ = run_here(command, "--help", columns=80)
+    assert status == 0 and "Exit status: 0 if" in out
+    assert max(map(len, out.splitlines())) <= 80 and "…" not in out.replace("tcp://…", "")
 
 
 @pytest.mark.slow

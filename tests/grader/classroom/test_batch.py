@@ -15,12 +15,12 @@ from pathlib import Path
 import bubblewrap
 import pytest
 import sample_answers
-from typer.testing import CliRunner
+from command_line import run_here
+from sample_answers import notebook
 
 from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
-from grader.cli import app
 from grader.exercises import registry
 from grader.isolation import control_groups
 from grader.judging import judge
@@ -94,11 +94,6 @@ RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
 STUB = f"def {NAME}(w1, w2, x):\n    raise NotImplementedError\n"
 OTHER = (ROOT / "solutions" / "count_residuals.py").read_text()
 EXITS = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
-
-
-def notebook(*cells):
-    cells = [{"cell_type": "code", "source": cell} for cell in cells]
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
 def handed_in(**sources):
@@ -238,8 +233,8 @@ def test_forged_evidence_gets_the_grade_of_its_programs(change, outcome, reason,
 @pytest.mark.parametrize(("out", "reason"), [("in/grades", "the next run would read it"), ("out", "no learner's")])
 def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
     (tmp_path / "in").mkdir()
-    done = CliRunner().invoke(app, ["batch", str(tmp_path / "in"), "--out", str(tmp_path / out)])
-    assert (done.exit_code, done.stdout) == (2, "") and reason in done.stderr and "folder" in done.stderr
+    status, printed, err = run_here("batch", tmp_path / "in", "--out", tmp_path / out)
+    assert (status, printed) == (2, "") and reason in err and "folder" in err
     assert not (tmp_path / out).exists()
 
 
@@ -248,9 +243,9 @@ def test_without_a_sandbox_nothing_is_graded_unless_requested(tmp_path, monkeypa
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "ada.py").write_text(EXITS)
     monkeypatch.setenv("PATH", "/none")
-    command = ["batch", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--exercise", NAME]
-    done = CliRunner().invoke(app, command)
-    assert done.exit_code == 2 and "install bubblewrap" in done.stderr.replace("\n", " ")
+    command = ["batch", tmp_path / "in", "--out", tmp_path / "out", "--exercise", NAME]
+    status, _, err = run_here(*command)
+    assert status == 2 and "install bubblewrap" in err.replace("\n", " ")
     assert not (tmp_path / "out").exists()
     command = [sys.executable, "-m", "grader", *command, "--unsandboxed"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)

@@ -1,6 +1,5 @@
 """Hostile submissions: each gets the expected verdict, and no other submission's grade changes."""
 
-import json
 import os
 import secrets
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import bubblewrap
 import pytest
+from sample_answers import notebook
 
 from grader.classroom.collect import Submission
 from grader.classroom.seeds import seed_of_shapes
@@ -373,11 +373,6 @@ attack(
     "transformers", NOT_PASSED, "AttributeError",
     "from IPython import get_ipython\nget_ipython().input_transformers_post.append(lambda lines: ['pass'])",
 )  # fmt: skip
-
-
-def notebook(*cells):
-    cells = [{"cell_type": "code", "source": cell} for cell in cells]
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
 NOTEBOOKS = {

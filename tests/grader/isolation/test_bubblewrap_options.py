@@ -8,10 +8,9 @@ from pathlib import Path
 
 import bubblewrap
 import pytest
-from typer.testing import CliRunner
+from command_line import run_here
 
 from grader.classroom.collect import Submission
-from grader.cli import app
 from grader.isolation import bubblewrap_options
 
 NAME = "checkpoint_dot_policy"
@@ -58,9 +57,9 @@ def test_neither_submissions_nor_grades_may_be_in_folders_that_answers_see(which
     shown = {"submissions": Path(sysconfig.get_path("purelib")), "out": ROOT / "grader" / "catalog"}[which]
     (tmp_path / "ada.py").write_text("")
     places = {"submissions": tmp_path, "out": tmp_path.with_name("grades"), which: shown / "a class"}
-    done = CliRunner().invoke(app, ["batch", str(places["submissions"]), "--out", str(places["out"])])
-    assert (done.exit_code, done.stdout) == (2, "") and "a class is inside " in done.stderr.replace("\n", " ")
-    assert "which answers can read" in done.stderr and not places["out"].exists()
+    status, out, err = run_here("batch", places["submissions"], "--out", places["out"])
+    assert (status, out) == (2, "") and "a class is inside " in err.replace("\n", " ")
+    assert "which answers can read" in err and not places["out"].exists()
 
 
 def test_a_place_is_found_behind_links(tmp_path):

@@ -316,19 +316,22 @@ def test_without_bubblewrap_there_is_a_sentence(monkeypatch):
         sandbox.Zygote()
 
 
-def test_without_namespaces_there_is_a_sentence(monkeypatch, tmp_path):
-    (tmp_path / "bwrap").write_text("#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2; exit 1")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            "echo bwrap: setting up uid map: Permission denied >&2; exit 1",
+            r"uid map: Permission denied.*user namespaces.*--unsandboxed",
+        ),
+        ("kill -9 $$", r"was killed before it was ready.*add --resume"),
+    ],
+    ids=["forbidden", "killed"],
+)
+def test_a_sandbox_that_does_not_start_is_explained(command, message, monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{command}")
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(sandbox.SandboxError, match=r"uid map: Permission denied.*user namespaces.*--unsandboxed"):
-        sandbox.Zygote()
-
-
-def test_a_sandbox_that_is_killed_while_it_starts_is_not_taken_for_one_that_is_forbidden(monkeypatch, tmp_path):
-    (tmp_path / "bwrap").write_text("#!/bin/sh\nkill -9 $$")
-    (tmp_path / "bwrap").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    with pytest.raises(sandbox.SandboxError, match=r"was killed before it was ready.*add --resume"):
+    with pytest.raises(sandbox.SandboxError, match=message):
         sandbox.Zygote()
 
 

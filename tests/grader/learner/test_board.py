@@ -5,10 +5,9 @@ import re
 
 import pytest
 import store
+from command_line import run_here
 from rich.console import Console
-from typer.testing import CliRunner
 
-from grader.cli import app
 from grader.learner import pages
 from grader.learner.board import board
 from grader.learner.pages import Page
@@ -148,10 +147,10 @@ def test_the_fate_of_a_damaged_progress_file_is_reported(course):
 
 def test_the_board_fits_a_terminal_of_80_columns():
     did(("checkpoint_dot_policy", Outcome.PASSED))
-    done = CliRunner().invoke(app, ["progress"], env={"COLUMNS": "80"})
-    assert done.exit_code == 0 and max(map(len, done.output.splitlines()[:-1])) <= 80
-    assert "Exercise 10 · Checkpoint with a save policy" in done.output and "■ passed" in done.output
-    assert done.output.splitlines()[-1] == f"Your progress is saved in {default_path()}"
+    status, out, _ = run_here("progress", columns=80)
+    assert status == 0 and max(map(len, out.splitlines()[:-1])) <= 80
+    assert "Exercise 10 · Checkpoint with a save policy" in out and "■ passed" in out
+    assert out.splitlines()[-1] == f"Your progress is saved in {default_path()}"
 
 
 def test_a_long_title_wraps_and_loses_nothing(course, monkeypatch, tmp_path):

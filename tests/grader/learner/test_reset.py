@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import store
-from typer.testing import CliRunner
+from command_line import run_here
 
-from grader.cli import app
 from grader.exercises import registry
 from grader.learner import pages, update
 
@@ -26,12 +25,6 @@ def folder(monkeypatch, tmp_path):
     return tmp_path / "exercises"
 
 
-def reset(exercise):
-    done = CliRunner().invoke(app, ["reset", exercise], env={"COLUMNS": "200"})
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
-
-
 def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -42,7 +35,7 @@ def content(folder):
 def test_a_page_is_restored(folder, meant):
     before = content(folder)
     (folder / NAME).write_text("mine")
-    status, out, _ = reset(meant)
+    status, out, _ = run_here("reset", meant)
     assert status == 0
     assert out == (
         f"Your page is saved as my_{NAME} in the same folder.\n"
@@ -54,7 +47,7 @@ def test_a_page_is_restored(folder, meant):
 def test_stored_copies_are_never_overwritten(folder):
     for number in range(3):
         (folder / NAME).write_text(f"mine {number}")
-        assert reset("10")[0] == 0
+        assert run_here("reset", "10")[0] == 0
     stem = f"my_{NAME.removesuffix('.ipynb')}"
     kept = {name: text for name, text in content(folder).items() if name.startswith("my_")}
     assert kept == {f"{stem}.ipynb": b"mine 0", f"{stem}_2.ipynb": b"mine 1", f"{stem}_3.ipynb": b"mine 2"}
@@ -67,14 +60,14 @@ def test_a_stored_copy_of_a_page_names_its_exercise(folder):
 def test_an_unmodified_page_is_not_changed(folder):
     before = content(folder)
     time = (folder / NAME).stat().st_mtime_ns
-    assert reset("10") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
+    assert run_here("reset", "10") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
     assert content(folder) == before and (folder / NAME).stat().st_mtime_ns == time
 
 
 def test_a_missing_page_is_restored(folder):
     before = content(folder)
     (folder / NAME).unlink()
-    status, out, _ = reset("10")
+    status, out, _ = run_here("reset", "10")
     assert status == 0 and out.startswith(f"{NAME} is restored.")
     assert content(folder) == before
 
@@ -92,7 +85,7 @@ def test_a_missing_page_is_restored(folder):
 )
 def test_an_unknown_exercise_is_refused_with_a_list_of_exercises(folder, meant, message):
     before = content(folder)
-    status, out, err = reset(meant)
+    status, out, err = run_here("reset", meant)
     assert (status, out) == (2, "") and message in " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
     assert content(folder) == before
 
@@ -106,7 +99,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fails, full)
-    status, out, err = reset("10")
+    status, out, err = run_here("reset", "10")
     assert (status, out) == (1, "")
     assert f"{NAME} was not restored and is unchanged: No space left on device" in err
     assert content(folder) == before
@@ -116,7 +109,7 @@ def test_a_missing_folder_is_reported(folder):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    status, _, err = reset("10")
+    status, _, err = run_here("reset", "10")
     assert status == 1 and "was not restored" in err and "No such file or directory" in err
 
 

@@ -4,11 +4,10 @@ import json
 import re
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run_here
 
 from grader.answers import submission_file
 from grader.answers.submission_file import HandInError
-from grader.cli import app
 from grader.isolation import check_file, in_process
 from grader.learner import hand_in, pages
 from grader.learner.progress import Progress, default_path
@@ -26,12 +25,6 @@ def in_a_folder(monkeypatch, tmp_path):
 
 def did(outcome, source, exercise=NAME):
     return Progress().record(exercise, Verdict(exercise, outcome, evidence="e"), source)
-
-
-def run(*arguments):
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
 
 
 def answers(path):
@@ -82,7 +75,7 @@ def test_a_submission_that_cannot_be_written_is_reported(tmp_path):
     did(Outcome.PASSED, RIGHT)
     with pytest.raises(HandInError, match="No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
-    status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
+    status, out, err = run_here("submit", "--out", tmp_path / "nowhere" / "mine.json")
     assert (status, out) == (1, "") and "Choose another file or folder." in err
 
 
@@ -116,7 +109,7 @@ def test_answers_that_were_never_checked_are_listed(monkeypatch, tmp_path):
     assert f"exercises/{page.path.name} was never checked" in sentence
     did(Outcome.NOT_PASSED, RIGHT)
     assert len(hand_in.unchecked()) == 1
-    status, out, _ = run("submit")
+    status, out, _ = run_here("submit")
     assert status == 0 and "Please note: The current answer in exercises/" in out
     did(Outcome.NOT_PASSED, f"# The same.\n{WRONG}")
     assert hand_in.unchecked() == []
@@ -130,7 +123,7 @@ def test_an_answer_is_graded_by_its_behavior_not_by_the_files_claims(check_in_pr
     did(Outcome.PASSED, "", "activation_bytes")
     did(Outcome.NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
     path = hand_in.submit()
-    status, out, err = run("check", path)
+    status, out, err = run_here("check", path)
     assert (status, err) == (2, "")
     assert [line.split("  ")[0] for line in out.splitlines()] == [
         Outcome.NOT_JUDGED,
@@ -147,7 +140,7 @@ def test_an_answer_is_graded_by_its_behavior_not_by_the_files_claims(check_in_pr
 @pytest.mark.slow
 def test_verdicts_of_a_handed_in_file_as_json(check_in_process):
     did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer's source may define another answer's name
-    status, out, err = run("check", hand_in.submit(), "--json")
+    status, out, err = run_here("check", hand_in.submit(), "--json")
     found = json.loads(out)
     assert (status, err, found["unchanged"]) == (1, "", True)
     (verdict,) = found["verdicts"]
@@ -159,7 +152,7 @@ def test_a_changed_file_is_graded_and_reported(check_in_process):
     did(Outcome.NOT_PASSED, WRONG)
     path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
-    status, out, err = run("check", path)
+    status, out, err = run_here("check", path)
     assert status == 1 and "(submitted as passed)" in out
     assert f"{path.name} was changed or damaged after it was written" in err
 
@@ -202,12 +195,12 @@ def changed(**fields):
 def test_a_file_that_submit_did_not_write_is_refused(tmp_path, text):
     path = tmp_path / "mine.json"
     path.write_text(text)
-    status, out, err = run("check", path)
+    status, out, err = run_here("check", path)
     assert (status, out) == (2, "") and "is not a file that `python -m grader submit` of this version writes" in err
 
 
 def test_a_missing_file_is_reported(tmp_path):
-    status, _, err = run("check", tmp_path / "none.json")
+    status, _, err = run_here("check", tmp_path / "none.json")
     assert status == 2 and "File not found" in err
 
 

@@ -6,10 +6,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run_here
 
 from grader.answers import find
-from grader.cli import app
 from grader.exercises import registry
 from grader.isolation.in_process import grade_file
 from grader.learner import pages, update
@@ -85,12 +84,6 @@ def page(*more: str, answer: str | None = None, headline: str | None = None) -> 
     return json.dumps(notebook).encode()
 
 
-def updated():
-    done = CliRunner().invoke(app, ["update"])
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.stdout, done.stderr
-
-
 def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -102,14 +95,14 @@ def texts(path: Path):
 def test_edited_pages_of_this_version_are_not_changed(folder):
     (folder / NOW).write_bytes(page("mine = 1", answer=ANSWER))
     before = content(folder)
-    assert updated() == (0, NOTHING, "") and content(folder) == before
+    assert run_here("update") == (0, NOTHING, "") and content(folder) == before
 
 
 @pytest.mark.parametrize("name", [NOW, BEFORE])
 def test_an_answer_is_copied_to_the_new_page_and_the_old_page_is_stored(folder, name):
     (folder / NOW).unlink()
     (folder / name).write_bytes(written := old("mine = 1", answer=ANSWER))
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     assert status == 0 and out.splitlines() == [
         f"{NOW} is the new page and contains your answer. Your old page is now my_{NOW}.",
         "Your progress is unchanged.",
@@ -120,7 +113,7 @@ def test_an_answer_is_copied_to_the_new_page_and_the_old_page_is_stored(folder, 
     new, came = texts(folder / NOW), texts(REAL / NOW)
     assert [a for a, b in zip(new, came, strict=True) if a != b] == [ANSWER]
     after = content(folder)
-    assert updated() == (0, NOTHING, "") and content(folder) == after
+    assert run_here("update") == (0, NOTHING, "") and content(folder) == after
 
 
 @pytest.mark.slow
@@ -129,7 +122,7 @@ def test_an_answer_is_copied_with_its_helpers(folder):
     answer = f"def {NAME}(w1, w2, x):\n    return helping_{NAME}(w1, w2, x)"
     assert used != ANSWER
     (folder / BEFORE).write_bytes(old(used, answer=answer))
-    assert updated()[0] == 0
+    assert run_here("update")[0] == 0
     assert grade_file(folder / NOW).outcome == Outcome.PASSED
 
 
@@ -140,7 +133,7 @@ def test_an_unmodified_old_page_is_replaced(folder, name):
     ran = json.loads(old())
     ran["cells"][3]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran"}]
     (folder / name).write_text(json.dumps(ran))
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     place = f", in place of {BEFORE}" * (name == BEFORE)
     assert status == 0 and out.startswith(f"{NOW} is the new page{place}. You had not changed the old one.\n")
     assert content(folder) == before
@@ -156,23 +149,23 @@ def test_an_unmodified_old_page_is_replaced(folder, name):
 )
 def test_other_edits_are_kept(folder, written):
     (folder / NOW).write_bytes(written)
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     assert status == 0 and out.startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
     assert (folder / f"my_{NOW}").read_bytes() == written
     assert (folder / NOW).read_bytes() == (REAL / NOW).read_bytes()
-    assert updated()[1] == NOTHING
+    assert run_here("update")[1] == NOTHING
 
 
 def test_an_old_page_next_to_an_edited_new_page(folder):
     (folder / NOW).write_bytes(new := page(answer=ANSWER))
     (folder / BEFORE).write_bytes(before := old(answer=f"def {NAME}(w1, w2, x):\n    return 1"))
-    assert updated()[1].startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
+    assert run_here("update")[1].startswith(f"{NOW} is the new page. Your old page is now my_{NOW}.\n")
     assert content(folder) == {OTHER: (REAL / OTHER).read_bytes(), NOW: new, f"my_{NOW}": before}
 
 
 def test_an_answer_on_an_old_page_next_to_an_unmodified_new_page(folder):
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
-    assert "contains your answer" in updated()[1]
+    assert "contains your answer" in run_here("update")[1]
     assert find.read(folder / NOW).text.strip() == ANSWER and not (folder / BEFORE).exists()
 
 
@@ -180,23 +173,23 @@ def test_stored_copies_are_never_overwritten(folder):
     (folder / f"my_{NOW}").write_text("kept before")
     (folder / NOW).write_bytes(first := old("one"))
     (folder / BEFORE).write_bytes(second := old("two"))
-    assert updated()[0] == 0
+    assert run_here("update")[0] == 0
     kept = [(folder / f"my_10_{NAME}{more}.ipynb").read_bytes() for more in ("", "_2", "_3")]
     assert kept == [b"kept before", first, second]
 
 
 def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
     (folder / f"my_06_{NAME}.py").write_text("mine")
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     assert status == 0 and out.startswith(f"my_06_{NAME}.py is now called my_10_{NAME}.py")
     assert (folder / f"my_10_{NAME}.py").read_text() == "mine" and not (folder / f"my_06_{NAME}.py").exists()
     (folder / f"my_06_{NAME}.py").write_text("another")
-    assert updated()[1] == NOTHING and (folder / f"my_10_{NAME}.py").read_text() == "mine"
+    assert run_here("update")[1] == NOTHING and (folder / f"my_10_{NAME}.py").read_text() == "mine"
 
 
 def test_a_new_exercise_is_added(folder):
     (folder / OTHER).unlink()
-    assert updated()[1].startswith(f"{OTHER} was added.\n")
+    assert run_here("update")[1].startswith(f"{OTHER} was added.\n")
     assert (folder / OTHER).read_bytes() == (REAL / OTHER).read_bytes()
 
 
@@ -213,10 +206,10 @@ def test_an_edited_old_chapter_is_stored_next_to_the_new_one(chapters, name, min
     new = content(chapters)
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(written := chapter(*mine, outputs=[{"output_type": "stream", "text": "ran"}]))
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     assert status == 0 and out.startswith(f"{CHAPTER} is the new page. Your old page is now my_{CHAPTER}.\n")
     assert content(chapters) == new | {f"my_{CHAPTER}": written}
-    assert updated() == (0, NOTHING, "") and content(chapters) == new | {f"my_{CHAPTER}": written}
+    assert run_here("update") == (0, NOTHING, "") and content(chapters) == new | {f"my_{CHAPTER}": written}
 
 
 @pytest.mark.parametrize("name", [CHAPTER, CHAPTER_BEFORE])
@@ -224,22 +217,22 @@ def test_an_old_chapter_that_was_only_run_is_replaced(chapters, name):
     new = content(chapters)
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(chapter(outputs=[{"output_type": "stream", "text": "ran"}]))
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     assert status == 0 and out.startswith(f"{CHAPTER} is the new page") and "You had not changed the old one." in out
-    assert content(chapters) == new and updated() == (0, NOTHING, "")
+    assert content(chapters) == new and run_here("update") == (0, NOTHING, "")
 
 
 def test_an_edited_chapter_of_this_version_is_not_changed(chapters):
     (chapters / CHAPTER).write_bytes(chapter("# 2 · Two passes", "new = 2", "mine", "end", outputs=[{"text": "ran"}]))
     before = content(chapters)
-    assert updated() == (0, NOTHING, "") and content(chapters) == before
+    assert run_here("update") == (0, NOTHING, "") and content(chapters) == before
 
 
 def test_every_chapter_and_the_cheat_sheet_are_written(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     (tmp_path / "exercises").mkdir()
     (tmp_path / "notebooks").mkdir()
-    assert updated()[0] == 0 and updated()[1] == NOTHING
+    assert run_here("update")[0] == 0 and run_here("update")[1] == NOTHING
     real = REAL.with_name("notebooks")
     assert content(tmp_path / "notebooks") == {path.name: path.read_bytes() for path in real.glob("[0-9c]*.ipynb")}
 
@@ -249,7 +242,7 @@ def test_progress_survives_an_update(folder):
     Progress().note_hint(NAME, "first_step")
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
     before = Progress().path.read_bytes()
-    assert updated()[0] == 0 and Progress().path.read_bytes() == before
+    assert run_here("update")[0] == 0 and Progress().path.read_bytes() == before
     assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [10]
 
 
@@ -264,7 +257,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, room):
         written.append(replace(part, path))
 
     monkeypatch.setattr("os.replace", full)
-    status, out, err = updated()
+    status, out, err = run_here("update")
     assert (status, out) == (1, "") and content(folder) == before
     assert f"{NOW} was not updated: No space left on device" in err
 
@@ -301,7 +294,7 @@ def test_the_unmodified_page_of_a_removed_exercise_is_deleted(folder):
     written.write_text(
         json.dumps({"cells": [{"cell_type": "code", "metadata": {}, "source": "mine = 1", "outputs": []}]})
     )
-    status, out, _ = updated()
+    status, out, _ = run_here("update")
     said = f"The exercise {name} was removed from the workbook, and {now} replaces it."
     assert status == 0 and out.splitlines()[:2] == [
         f"{said} Its page, which you had not changed, was deleted.",

@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from command_line import run_here
 
 from grader.answers import find
-from grader.cli import app
 from grader.learner import page_text, pages
 from grader.learner.progress import Progress
 from grader.learner.prose import Prose
@@ -169,10 +168,10 @@ def test_after_the_last_exercise_the_skipped_exercises_come_next():
 def test_next_names_the_next_task_and_its_file():
     page = pages.find(NAME)
     Progress().record(NAME, Verdict(NAME, Outcome.NOT_PASSED), "")
-    said = CliRunner().invoke(app, ["next"]).stdout
+    _, said, _ = run_here("next")
     assert f"continue with {page.label}." in said and page.path.name in said and "watch" in said
 
 
 def test_other_files_are_not_watched(tmp_path):
-    done = CliRunner().invoke(app, ["watch", str(tmp_path / "nothing.py")])
-    assert done.exit_code == 1 and "File not found" in done.stderr
+    status, _, err = run_here("watch", tmp_path / "nothing.py")
+    assert status == 1 and "File not found" in err

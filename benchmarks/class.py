@@ -139,7 +139,7 @@ class Watched:
 
     def __enter__(self):
         self.nbytes, self._stop = 0, threading.Event()
-        self._watcher = threading.Thread(target=self._watch)
+        self._watcher = threading.Thread(target=self._watch_memory)
         self._watcher.start()
         self._start = time.perf_counter()
         return self
@@ -149,7 +149,7 @@ class Watched:
         self._stop.set()
         self._watcher.join()
 
-    def _watch(self):
+    def _watch_memory(self):
         while not self._stop.wait(0.2):
             held = 0
             for process in psutil.Process().children(recursive=True):

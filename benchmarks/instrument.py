@@ -235,18 +235,18 @@ def main():
     console.print()
 
     met = [
-        _verdict(console, "trace / jax's own tracing", traced / base, "at most", 3),
-        _verdict(console, "trace, Llama-70B-sized / tiny, 80 layers in a scan", huge / small, "at most", 1.2),
-        _verdict(console, "peak memory grown / bytes of the model", grown / weights, "at most", 0.1),
-        _verdict(console, "bytes of arrays alive / bytes of the model", arrays / weights, "at most", 0.001),
+        _print_verdict(console, "trace / jax's own tracing", traced / base, "at most", 3),
+        _print_verdict(console, "trace, Llama-70B-sized / tiny, 80 layers in a scan", huge / small, "at most", 1.2),
+        _print_verdict(console, "peak memory grown / bytes of the model", grown / weights, "at most", 0.1),
+        _print_verdict(console, "bytes of arrays alive / bytes of the model", arrays / weights, "at most", 0.001),
     ]
     if not quick:
         seed = times["seed's print_fwd_bwd"]
-        met.append(_verdict(console, "seed's print_fwd_bwd / rematscope's", seed / viewed, "at least", 50))
+        met.append(_print_verdict(console, "seed's print_fwd_bwd / rematscope's", seed / viewed, "at least", 50))
     return 0 if all(met) else 1
 
 
-def _verdict(console, what, figure, bound, target) -> bool:
+def _print_verdict(console, what, figure, bound, target) -> bool:
     met = figure <= target if bound == "at most" else figure >= target
     console.print(f"{'met   ' if met else 'MISSED'}  {what}: {figure:.3g} ({bound} {target})", highlight=False)
     return met

@@ -72,14 +72,14 @@ def model(policy):
 
     split = {name: P(None, "fsdp") for name in MATRICES} | {"norm1": P(), "norm2": P()}
     shapes = MATRICES | {"norm1": (WIDTH,), "norm2": (WIDTH,)}
-    layers = {name: _array((LAYERS, *shape), jnp.bfloat16, split[name]) for name, shape in shapes.items()}
-    embedding = _array((VOCABULARY, WIDTH), jnp.bfloat16, P("fsdp"))
-    tokens = _array((DEVICES, TOKENS + 1), jnp.int32, P("fsdp"))
+    layers = {name: _sharded_array((LAYERS, *shape), jnp.bfloat16, split[name]) for name, shape in shapes.items()}
+    embedding = _sharded_array((VOCABULARY, WIDTH), jnp.bfloat16, P("fsdp"))
+    tokens = _sharded_array((DEVICES, TOKENS + 1), jnp.int32, P("fsdp"))
     specs = split, P("fsdp"), P("fsdp")
     return jax.shard_map(loss, mesh=MESH, in_specs=specs, out_specs=P()), (layers, embedding, tokens)
 
 
-def _array(shape, dtype, spec):
+def _sharded_array(shape, dtype, spec):
     return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(MESH, spec))
 
 

@@ -84,14 +84,14 @@ class Graph:
         tried = [first, self.cut(set())]
         total = sum(v.nbytes for v in items)
         for room in np.linspace(0, total, 200):
-            stay = _knapsack([v.nbytes for v in items], [self.cost(self.maker[v]) for v in items], room)
+            stay = _solve_knapsack([v.nbytes for v in items], [self.cost(self.maker[v]) for v in items], room)
             gone = {self.maker[v] for v, stays in zip(items, stay, strict=True) if not stays}
             tried.append(self.cut(heavy - gone))
         fit = [kept for kept in tried if sum(v.nbytes for v in kept) <= budget]
         return min(map(self.recompute, fit), default=None)
 
 
-def _knapsack(sizes, worths, capacity, steps=500):
+def _solve_knapsack(sizes, worths, capacity, steps=500):
     """Return the items with the largest total worth within a capacity, which is divided into this many steps."""
     unit = max(capacity / steps, 1)
     weights = [int(np.ceil(size / unit)) for size in sizes]

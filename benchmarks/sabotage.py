@@ -77,10 +77,10 @@ class Memory:
 
     def __init__(self) -> None:
         self.start, self.rise, self.own = psutil.virtual_memory().available, 0, 0
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch_machine, daemon=True).start()
         threading.Thread(target=self._watch_own, daemon=True).start()
 
-    def _watch(self) -> None:
+    def _watch_machine(self) -> None:
         while True:
             self.rise = max(self.rise, self.start - psutil.virtual_memory().available)
             time.sleep(0.1)

@@ -60,10 +60,10 @@ class Graded(NamedTuple):
 
 def graded(exercise: str, kinds: list[str], paths: list[str], seeds: list[int]) -> list[Graded]:
     """Grade an exercise's answers of the given kinds, on the given paths, at the given seeds."""
-    return [*_graded(exercise, kinds, paths, seeds)]
+    return [*_grade_answers(exercise, kinds, paths, seeds)]
 
 
-def _graded(exercise: str, kinds: list[str], paths: list[str], seeds: list[int]) -> Iterator[Graded]:
+def _grade_answers(exercise: str, kinds: list[str], paths: list[str], seeds: list[int]) -> Iterator[Graded]:
     with tempfile.TemporaryDirectory() as folder:
         for kind in kinds:
             for name, answer in sample_answers.shipped(exercise, kind).items():
@@ -92,13 +92,13 @@ def _in_terminal(_: Callable, file: Path, exercise: str, seed: int) -> Verdict:
 
 
 @functools.cache
-def _grader() -> SandboxGrader:
+def _sandbox_grader() -> SandboxGrader:
     return SandboxGrader()
 
 
 def _in_class(_: Callable, file: Path, exercise: str, seed: int) -> Verdict:
     submission = Submission("a learner", file.name, file.read_bytes(), exercise)
-    return _grader().grade(submission, seed, seed).verdict
+    return _sandbox_grader().grade(submission, seed, seed).verdict
 
 
 def _rounded_otherwise(answer: Callable, _: Path, exercise: str, seed: int) -> Verdict | None:
@@ -139,14 +139,14 @@ def main(arguments: list[str] | None = None) -> int:
             for each in found:
                 if not each.as_it_must and each.kind != "keyed":
                     print(_one_line(each), flush=True)
-    return _report(everything, kinds, paths)
+    return _print_report(everything, kinds, paths)
 
 
 def _one_line(each: Graded) -> str:
     return f"{each.kind} {each.exercise} {each.name}, path {each.path}, seed {each.seed}: {each.said}"
 
 
-def _report(everything: list[Graded], kinds: list[str], paths: list[str]) -> int:
+def _print_report(everything: list[Graded], kinds: list[str], paths: list[str]) -> int:
     """Print a table per kind and every answer with the wrong verdict; return the exit status."""
     counts: dict[tuple[str, str, str], list[bool]] = collections.defaultdict(list)
     for each in everything:

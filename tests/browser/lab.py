@@ -240,11 +240,11 @@ class OpenPage:
             } while (behind && background.length === 4 && background[3] === 0);
             return [channels(getComputedStyle(element).color), background];
         }""")
-        text, ground = sorted(map(_luminance, colours), reverse=True)
+        text, ground = sorted(map(_relative_luminance, colours), reverse=True)
         return (text + 0.05) / (ground + 0.05)
 
 
-def _luminance(colour) -> float:
+def _relative_luminance(colour) -> float:
     channels = [c / 255 for c in colour[:3]]
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
     return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

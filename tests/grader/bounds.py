@@ -92,15 +92,15 @@ def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = N
         step = math.ceil(before / 4) if bound.kind == "PeakAtMost" else 1
         return [dataclasses.replace(requirement, **{bound.field: before + steps * step})]
 
-    return _replaced(asked, new)
+    return _replace_each(asked, new)
 
 
 def without(asked: Asked, group: int, number: int) -> Asked:
     """Return the requirements without the requirement at this position in each case."""
-    return _replaced(asked, lambda place, requirement: [] if place[1:] == (group, number) else [requirement])
+    return _replace_each(asked, lambda place, requirement: [] if place[1:] == (group, number) else [requirement])
 
 
-def _replaced(asked: Asked, by: Callable[[Place, Requirement], list[Requirement]]) -> Asked:
+def _replace_each(asked: Asked, by: Callable[[Place, Requirement], list[Requirement]]) -> Asked:
     return [
         [
             [new for number, old in enumerate(several) for new in by(Place(case, group, number), old)]

@@ -17,7 +17,7 @@ NAME = "checkpoint_dot_policy"  # the exercise of these tests' answers
 
 
 @functools.cache
-def _works() -> bool:
+def _can_run() -> bool:
     if shutil.which("bwrap") is None:
         return False
     inside = ["bwrap", "--unshare-all", "--uid", "1000", "--gid", "1000", "--ro-bind", "/", "/", "--proc", "/proc"]
@@ -26,7 +26,7 @@ def _works() -> bool:
 
 # CI must run these tests, so they are not skipped there and fail if bubblewrap does not work.
 needed = pytest.mark.skipif(
-    not os.environ.get("CI") and not _works(), reason="needs bubblewrap, and user namespaces inside of it"
+    not os.environ.get("CI") and not _can_run(), reason="needs bubblewrap, and user namespaces inside of it"
 )
 
 

@@ -177,13 +177,13 @@ def judged(slug: str, evidence: Evidence) -> tuple:
 
 
 @functools.cache
-def _execution(forward: str, backward: str, sizes: tuple[int, ...], limit: int | None) -> Execution:
+def _cached_execution(forward: str, backward: str, sizes: tuple[int, ...], limit: int | None) -> Execution:
     return Execution(forward, backward, sizes, limit)
 
 
 def execution(forward: str, backward: str, sizes: list[int], limit: int | None = None) -> Execution:
     """Return an execution of two programs; parsed once and cached."""
-    return _execution(forward, backward, tuple(sizes), limit)
+    return _cached_execution(forward, backward, tuple(sizes), limit)
 
 
 def run_once(cls: type, *names: str) -> None:
@@ -328,17 +328,17 @@ class lines_run:
         sys.monitoring.use_tool_id(here, "mutations")
         sys.monitoring.register_callback(here, line, lambda code, number: self.hit.add((code.co_filename, number)))
         for code in self.codes:
-            for each in (code, *self._inside(code)):
+            for each in (code, *self._nested_code(code)):
                 sys.monitoring.set_local_events(here, each, line)
 
     def __exit__(self, *_: object) -> None:
         sys.monitoring.free_tool_id(sys.monitoring.PROFILER_ID)
 
-    def _inside(self, code: CodeType) -> Iterator[CodeType]:
+    def _nested_code(self, code: CodeType) -> Iterator[CodeType]:
         for each in code.co_consts:
             if isinstance(each, CodeType):
                 yield each
-                yield from self._inside(each)
+                yield from self._nested_code(each)
 
 
 def main() -> int:

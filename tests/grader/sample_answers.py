@@ -242,30 +242,30 @@ def failed_questions(answer: Callable, slug: str) -> list[Question]:
 
 def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
     """Return an answer's verdict; `seed` seeds the shapes and the inputs."""
-    evidence = _traced(answer, slug, seed, jax.config.jax_remat3)
-    return evidence if isinstance(evidence, Verdict) else _judged(evidence.to_json(), slug, seed)
+    evidence = _trace_as_sandboxed(answer, slug, seed, jax.config.jax_remat3)
+    return evidence if isinstance(evidence, Verdict) else _judge_as_sandboxed(evidence.to_json(), slug, seed)
 
 
 def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
     """Return an answer's evidence."""
-    return _traced(answer, slug, seed, jax.config.jax_remat3)
+    return _trace_as_sandboxed(answer, slug, seed, jax.config.jax_remat3)
 
 
 @functools.cache
 def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
-    return registry.cases(slug, int(_seeds(seed)[0]))
+    return registry.cases(slug, int(_both_seeds(seed)[0]))
 
 
 def own_cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
     """Return the cases of the task itself, without those drawn from its ranges."""
-    return registry.task(slug).cases(np.random.default_rng(int(_seeds(seed)[0])))
+    return registry.task(slug).cases(np.random.default_rng(int(_both_seeds(seed)[0])))
 
 
 def seed_of_inputs(seed: int = 0) -> int:
-    return int(_seeds(seed)[1])
+    return int(_both_seeds(seed)[1])
 
 
-def _seeds(seed: int) -> np.ndarray:
+def _both_seeds(seed: int) -> np.ndarray:
     return np.random.SeedSequence(seed).generate_state(2)
 
 
@@ -285,10 +285,10 @@ def with_few_system_calls[Result](function: Callable[..., Result], *arguments: A
 
 
 @functools.cache
-def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return with_few_system_calls(capture.evidence_of, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
+def _trace_as_sandboxed(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
+    return with_few_system_calls(capture.evidence_of, answer, slug, cases(slug, seed), int(_both_seeds(seed)[0]))
 
 
 @functools.cache
-def _judged(text: str, slug: str, seed: int) -> Verdict:
+def _judge_as_sandboxed(text: str, slug: str, seed: int) -> Verdict:
     return with_few_system_calls(judge.judge_text, text, cases(slug, seed), slug, seed_of_inputs(seed))

@@ -158,7 +158,7 @@ def cases(rng):
     wanted += [("any policy", "whole batch")] * 6
     while wanted:
         question = case(rng, *(*_draw_sizes(rng), "some"))
-        for kind in _kinds(question):
+        for kind in _best_kinds(question):
             if kind in wanted:
                 wanted.remove(kind)
                 drawn.append(question)
@@ -166,7 +166,7 @@ def cases(rng):
     return tuple({question.name: question for question in drawn}.values())
 
 
-def _kinds(question):
+def _best_kinds(question):
     """Return what is special about the best configuration."""
     *sizes, capacity = question.arguments
     best = cheapest(Step(*sizes), capacity)

@@ -84,7 +84,7 @@ def _draw_pattern(words, rng):
     return patterns[rng.integers(len(patterns))]
 
 
-def _action(rules, name):
+def _matching_action(rules, name):
     return next((action for pattern, action in rules if re.fullmatch(pattern, name)), "recompute")
 
 
@@ -97,7 +97,7 @@ def _make_case(case, has, rules, rng, called="directly", dtype="float32"):
         dtype,
         called,
         rules=len(rules),
-        actions={name: _action(rules, name) for name in has},
+        actions={name: _matching_action(rules, name) for name in has},
     )
 
 
@@ -135,7 +135,7 @@ def _scan_case(case, rules, rng, shapes=None):
         function=function,
         structure={
             **{"rules": len(rules), "m": 3, "dtype": "float32", "called": "jax.lax.scan"},
-            "actions": {name: _action(rules, name) for name in _NAMES},
+            "actions": {name: _matching_action(rules, name) for name in _NAMES},
         },
     )
 

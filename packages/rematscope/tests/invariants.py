@@ -190,11 +190,11 @@ def watch(program: Program, arrays) -> dict[Value, dict[tuple, jax.Array]]:
     reverse order. The index of a `while` is identified by its depth.
     """
     seen = collections.defaultdict(dict)
-    _watch(program, arrays, (), dict(program.constants), seen)
+    _record_values(program, arrays, (), dict(program.constants), seen)
     return seen
 
 
-def _watch(program, arrays, at, env, seen):
+def _record_values(program, arrays, at, env, seen):
     def define(values, arrays):
         for value, array in zip(values, arrays, strict=True):
             if not isinstance(value, Literal):
@@ -215,12 +215,12 @@ def _watch(program, arrays, at, env, seen):
                 condition, body = equation.bodies
                 results, i = operands[equation.first_carry :], 0
                 index = "while", len(at)
-                while _watch(condition, results, (*at, (index, i)), dict(env), seen)[0]:
-                    results = _watch(body, results, (*at, (index, i)), dict(env), seen)
+                while _record_values(condition, results, (*at, (index, i)), dict(env), seen)[0]:
+                    results = _record_values(body, results, (*at, (index, i)), dict(env), seen)
                     i += 1
             case "cond":
                 taken = np.clip(int(operands[0]), 0, len(equation.bodies) - 1)
-                results = _watch(equation.bodies[taken], (), at, dict(env), seen)
+                results = _record_values(equation.bodies[taken], (), at, dict(env), seen)
             case _:
                 results = jax_compat.run(equation.eqn, operands)
         define(equation.outputs, results)
@@ -235,7 +235,7 @@ def _watch_scan(equation, operands, at, env, seen):
     indices = range(equation.length)
     index = equation.length, sum(length == equation.length for (length, _), _ in at)
     for i in reversed(indices) if equation.params["reverse"] else indices:
-        out = _watch(body, [*carry, *(a[i] for a in stacks)], (*at, (index, i)), dict(env), seen)
+        out = _record_values(body, [*carry, *(a[i] for a in stacks)], (*at, (index, i)), dict(env), seen)
         carry, rows[i] = out[: equation.carries], out[equation.carries :]
     return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
 

@@ -81,12 +81,12 @@ def comparable(verdict):
     return (
         verdict.outcome,
         texts,
-        [[(what, _rounded(words[:900])) for what, words in of] for of in findings],
+        [[(what, _round_figures(words[:900])) for what, words in of] for of in findings],
         verdict.shown,
     )
 
 
-def _rounded(words):
+def _round_figures(words):
     return re.sub(r"up to (\S+) in", lambda figure: f"up to {float(figure[1]):.3g} in", words)
 
 

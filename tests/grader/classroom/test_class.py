@@ -254,7 +254,7 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
     process = subprocess.Popen([*command, "--seed", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     results = out / "results"
     until(lambda: results.exists() and len(list(results.glob("*.json"))) > 1, process)
-    zygotes = _children(process.pid)
+    zygotes = _child_processes(process.pid)
     process.kill()
     process.communicate()
     assert zygotes and not (out / "grades.csv").exists()
@@ -266,7 +266,7 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
         "sh",
     ]  # as in a shell script that starts a background process
     process = subprocess.Popen([*in_background, *command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
-    until(lambda: _children(process.pid), process)
+    until(lambda: _child_processes(process.pid), process)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=180)[1]
     assert "The grades so far are saved: add --resume" in said and process.returncode == 130
@@ -366,7 +366,7 @@ def test_the_secret_of_the_inputs_is_only_in_the_instructors_file(tmp_path):
     assert len({seeds.seed_of_inputs(7, evidence, number) for number in (secret, another, 0)}) == 3
 
 
-def _children(pid):
+def _child_processes(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 

@@ -48,7 +48,7 @@ def test_both_ends_and_every_choice_are_among_the_cases(slug):
             if not isinstance(range_, Integers):
                 assert {structure[symbol] for structure in drawn} == set(range_.values), (symbol, seed)
                 continue
-            ends = [(_end(range_.low, each), each[symbol], _end(range_.high, each)) for each in drawn]
+            ends = [(_end_value(range_.low, each), each[symbol], _end_value(range_.high, each)) for each in drawn]
             assert all(low <= value <= high for low, value, high in ends), (symbol, seed)
             assert any(low == value for low, value, _ in ends), f"{symbol} is never its least ({seed})"
             assert any(value == high for _, value, high in ends), f"{symbol} is never its most ({seed})"
@@ -62,10 +62,10 @@ def test_something_between_the_ends_is_drawn(slug):
     for symbol, range_ in task.ranges.items():
         if isinstance(range_, Integers):
             drawn = [each for each in structures if symbol in each]
-            between = {e[symbol] for e in drawn if _end(range_.low, e) < e[symbol] < _end(range_.high, e)}
+            between = {e[symbol] for e in drawn if _end_value(range_.low, e) < e[symbol] < _end_value(range_.high, e)}
             few = all(len(range_.within(structure)) < 5 for structure in drawn)
             assert len(between) >= 3 or few, (symbol, between)
 
 
-def _end(end, structure) -> int:
+def _end_value(end, structure) -> int:
     return structure[end] if isinstance(end, str) else end

@@ -48,10 +48,10 @@ def delegated():
     yield place
     for group in [*place.iterdir(), place]:
         with contextlib.suppress(NotADirectoryError):
-            _remove(group)
+            _remove_group(group)
 
 
-def _remove(group):
+def _remove_group(group):
     """Remove a group. On a busy machine, a killed process may remain in its group for a moment."""
     end = time.monotonic() + 60
     while True:

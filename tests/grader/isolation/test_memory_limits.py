@@ -97,15 +97,15 @@ class Watched:
     """Measure by how many bytes the machine's available memory dropped at most while this was active: `taken`."""
 
     def __enter__(self):
-        self._over, self._least = threading.Event(), _available()
+        self._over, self._least = threading.Event(), _available_bytes()
         self._before = self._least
-        self._thread = threading.Thread(target=self._look)
+        self._thread = threading.Thread(target=self._watch_memory)
         self._thread.start()
         return self
 
-    def _look(self):
+    def _watch_memory(self):
         while not self._over.wait(0.01):
-            self._least = min(self._least, _available())
+            self._least = min(self._least, _available_bytes())
 
     def __exit__(self, *_):
         self._over.set()
@@ -113,7 +113,7 @@ class Watched:
         self.taken = self._before - self._least
 
 
-def _available():
+def _available_bytes():
     line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
     return int(line.split()[1]) * 1024
 

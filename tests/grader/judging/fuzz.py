@@ -39,7 +39,7 @@ class Compiled(Execution):
 
 
 @functools.cache
-def _base(place: int):
+def _shipped_evidence(place: int):
     slug, kind, name = BASES[place]
     shipped = getattr(sample_answers, kind)(slug)
     answer = shipped[name or next(iter(shipped))].answer
@@ -56,7 +56,7 @@ def attempt(number: int) -> str:
     rng = random.Random(number)
     place = rng.randrange(len(BASES))
     slug, kind, _ = BASES[place]
-    base, cases = _base(place)
+    base, cases = _shipped_evidence(place)
     text = mutated(base, rng)
     try:
         outcome = judge.judge_text(text, cases, slug, number).outcome
@@ -64,7 +64,7 @@ def attempt(number: int) -> str:
         return "refused"
     if outcome == "passed" and kind == "wrong":
         return FALSE_PASS
-    if outcome == "passed" and _programs(text) != _programs(base):
+    if outcome == "passed" and _programs_in(text) != _programs_in(base):
         # The mutated programs may still do what is asked, or may have passed by chance. Judge them on other inputs and
         # with XLA.
         again = judge.judge_text(text, cases, slug, number + 1, Compiled).outcome
@@ -72,7 +72,7 @@ def attempt(number: int) -> str:
     return outcome
 
 
-def _programs(text: str) -> list[str]:
+def _programs_in(text: str) -> list[str]:
     fields = json.loads(text)
     return [fields["forward"], fields["backward"]]
 
@@ -80,21 +80,21 @@ def _programs(text: str) -> list[str]:
 def mutated(text: str, rng: random.Random) -> str:
     """Return the evidence with one to four changes: to its characters, its fields, or its programs' lines and words."""
     for _ in range(rng.choice([1, 1, 2, 4])):
-        change = rng.choice([_characters, _fields, _lines, _words, _words, _words])
+        change = rng.choice([_change_characters, _change_field, _change_line, _change_word, _change_word, _change_word])
         try:
             text = change(text, rng)
         except (ValueError, TypeError, LookupError, AttributeError):  # an earlier change made the text invalid
-            text = _characters(text, rng)
+            text = _change_characters(text, rng)
     return text
 
 
-def _characters(text: str, rng: random.Random) -> str:
+def _change_characters(text: str, rng: random.Random) -> str:
     start = rng.randrange(len(text) + 1)
     end = start + rng.choice([0, 1, 1, 10, 1000])
     return text[:start] + rng.choice(["", text[start:end] * 2, *'0123456789x%#@<>{}()[]",\\ \n']) + text[end:]
 
 
-def _fields(text: str, rng: random.Random) -> str:
+def _change_field(text: str, rng: random.Random) -> str:
     fields = json.loads(text)
     holder = rng.choice([fields, fields, fields["cases"], *fields["cases"]])
     key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
@@ -120,7 +120,7 @@ def _of_a_program(change):
 
 
 @_of_a_program
-def _lines(program: str, rng: random.Random) -> str:
+def _change_line(program: str, rng: random.Random) -> str:
     lines = program.split("\n")
     one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
     match rng.randrange(3):
@@ -137,7 +137,7 @@ _KINDS = [r"%[\w#:]+", r"\bstablehlo\.\w+", r"tensor<[^>]*>", r"(?<![\w%])-?\d+(
 
 
 @_of_a_program
-def _words(program: str, rng: random.Random) -> str:
+def _change_word(program: str, rng: random.Random) -> str:
     """Replace one word, such as a value's name, a type or a number, by another word of the same kind."""
     kind = rng.choice(_KINDS)
     found = list(re.finditer(kind, program))

@@ -51,7 +51,7 @@ def judged(evidence, exercise=NAME, cases=CASES):
     return verdict.outcome, verdict.findings[0].text if verdict.findings else ""
 
 
-def _exported(function, *arguments):
+def _export_function(function, *arguments):
     return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
 
 
@@ -76,9 +76,9 @@ def keeping_more(where):
         gradients = [pullback(*taken) for pullback, taken in zip(pullbacks, cotangents, strict=True)]
         return [[gradient + 0 * more.sum() for gradient in gradients[0]], *gradients[1:]]
 
-    first = _exported(forward, [case.arguments for case in CASES])
+    first = _export_function(forward, [case.arguments for case in CASES])
     shapes = jax.tree.unflatten(first.out_tree, first.out_avals)
-    second = _exported(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
+    second = _export_function(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
     cases = tuple(Traced(case.name, "*", 1, (None,) * len(kept)) for case, (_, kept) in zip(CASES, shapes, strict=True))
     return Evidence(NAME, parameters_of(TASK), capture.program_text(first), capture.program_text(second), cases)
 

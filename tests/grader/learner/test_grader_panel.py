@@ -220,9 +220,9 @@ def test_buttons_have_distinct_names(page):
 
 
 def test_an_empty_submission_is_reported(page):
-    panel = Panel(session.check(_stub, {"checkpoint_dot_policy": _stub}))
+    panel = Panel(session.check(_unchanged_stub, {"checkpoint_dot_policy": _unchanged_stub}))
     assert "Nothing was written" in panel.press("Submit") and not list(Path().glob("*.json"))
 
 
-def _stub(w1, w2, x):
+def _unchanged_stub(w1, w2, x):
     raise NotImplementedError

@@ -38,28 +38,28 @@ class BothWays(Execution):
             # agree.
             wide = [[[widened_array(array) for array in case] for case in of] for of in (inputs, cotangents)]
             shadows = self.shadow.interpreted(*wide), self.shadow.compiled(*wide)
-            largest = itertools.repeat(_largest(shadows))
+            largest = itertools.repeat(_largest_value(shadows))
             if not all(map(alike_in_float64, *map(jax.tree.leaves, shadows), largest)):
                 raise Different
         return *interpreted, reference(inputs, cotangents)
 
 
 def alike(one, other):
-    return one.dtype == other.dtype and close(*_numbers(one, other), times=ROUNDING)
+    return one.dtype == other.dtype and close(*_zero_if_equal(one, other), times=ROUNDING)
 
 
 def alike_in_float64(one, other, largest):
     """Also compare absolutely: a gradient that is zero, as after normalizing two elements, has only rounding errors."""
-    one, other = _numbers(one, other)
+    one, other = _zero_if_equal(one, other)
     return close(one, other) or bool((abs(one - other) <= 1e-12 * largest).all())
 
 
-def _largest(arrays):
+def _largest_value(arrays):
     floats = [array[np.isfinite(array)] for array in jax.tree.leaves(arrays) if array.dtype == np.float64]
     return max(float(abs(array).max(initial=0)) for array in floats)
 
 
-def _numbers(one, other):
+def _zero_if_equal(one, other):
     """Replace elements by zero where both are NaN or the same infinity: a wrong answer may divide 0 by 0."""
     assert one.shape == other.shape
     same = (np.isnan(one) & np.isnan(other)) | (np.isinf(one) & (one == other))

@@ -45,7 +45,7 @@ def asked_of(monkeypatch):
 def test_with_many_variables_few_are_branched_on_and_the_result_is_nearly_optimal(seed, monkeypatch):
     program = knapsacks(np.random.default_rng(seed))
     free = asked_of(monkeypatch)
-    found, best = highs.milp_neighborhood(**program), scipy.optimize.milp(program["objective"], **_rest(program))
+    found, best = highs.milp_neighborhood(**program), scipy.optimize.milp(program["objective"], **_rows_only(program))
     assert free == [150]
     assert found.mip_dual_bound <= best.fun * (1 + 1e-6)  # nothing is better than that
     assert best.mip_dual_bound * (1 - 1e-6) <= found.fun <= 1.02 * best.fun
@@ -90,5 +90,5 @@ def test_an_infeasible_program_is_not_solved(monkeypatch):
     assert highs.milp_neighborhood(**program).x is None and not free
 
 
-def _rest(program):
+def _rows_only(program):
     return {key: value for key, value in program.items() if key != "objective"}

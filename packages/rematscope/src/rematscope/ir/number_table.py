@@ -50,7 +50,7 @@ class NumberTable:
         """Return the number of a value; inside a branch, the number that the value has if this branch is taken."""
         if value not in self._of_value:
             if isinstance(value, Literal):
-                self._of_value[value] = self._constant(_typed(value.value, value.aval.dtype))
+                self._of_value[value] = self._number_constant(_as_array(value.value, value.aval.dtype))
             else:
                 self._of_value[value] = self.intern("given", value)
         number = self._of_value[value]
@@ -69,7 +69,7 @@ class NumberTable:
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
         if equation.primitive == "convert_element_type":
-            converted = self._converted(equation, operands[0])
+            converted = self._number_conversion(equation, operands[0])
             if converted is not None:
                 return [converted]
         if equation.primitive in _COMMUTES:
@@ -80,12 +80,12 @@ class NumberTable:
             self._boxed[numbers[0]] = operands[0]
         return numbers
 
-    def _constant(self, array: np.ndarray) -> int:
+    def _number_constant(self, array: np.ndarray) -> int:
         number = self.intern("literal", *_constant_key(array))
         self._constants[number] = array
         return number
 
-    def _converted(self, equation: Equation, operand: int) -> int | None:
+    def _number_conversion(self, equation: Equation, operand: int) -> int | None:
         """Return the number of a conversion that changes only the weak type, or converts a constant; None for others.
 
         JAX leaves out the first and computes the second while it traces the forward pass, where an argument such as
@@ -99,7 +99,7 @@ class NumberTable:
         constant = self._constants[operand]
         if np.iscomplexobj(constant) and not jax.dtypes.issubdtype(dtype, np.complexfloating):
             constant = constant.real
-        return self._constant(constant.astype(dtype))
+        return self._number_constant(constant.astype(dtype))
 
     def is_boxed(self, number: int) -> bool:
         """Return whether a number belongs to an array of one element that contains a scalar."""
@@ -146,7 +146,7 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
         names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
 
         def read(atom: Any) -> Hashable:
-            return _constant_key(_typed(atom.val, atom.aval.dtype)) if jax_compat.is_literal(atom) else names[atom]
+            return _constant_key(_as_array(atom.val, atom.aval.dtype)) if jax_compat.is_literal(atom) else names[atom]
 
         lines: list[Hashable] = [tuple(map(id, consts))]
         for eqn in jaxpr.eqns:
@@ -163,7 +163,7 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
     return params  # type: ignore[no-any-return]  # it has just been hashed
 
 
-def _typed(value: Any, dtype: Any) -> np.ndarray:
+def _as_array(value: Any, dtype: Any) -> np.ndarray:
     """Return a literal's value, such as a Python number, as an array of its dtype."""
     array = np.asarray(value)
     return array if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else array.astype(dtype)

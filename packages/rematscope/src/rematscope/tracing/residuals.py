@@ -201,7 +201,7 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
             predicate = equation.inputs[:1] if equation.primitive == "cond" else ()
             for value in predicate if equation.bodies else equation.inputs:
                 readers.setdefault(value, index)
-        for value, copy in _copies(equation):
+        for value, copy in _copied_values(equation):
             copies.setdefault(value, []).append(copy)
 
     def first(value: Value) -> int | None:
@@ -214,7 +214,7 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
     return {value: equations[index] for value, index in found.items() if index is not None}
 
 
-def _copies(equation: Equation) -> Iterator[tuple[Value, Value]]:
+def _copied_values(equation: Equation) -> Iterator[tuple[Value, Value]]:
     """Yield the values that an equation copies, with their copies."""
     if equation.primitive == "name":
         yield equation.inputs[0], equation.outputs[0]

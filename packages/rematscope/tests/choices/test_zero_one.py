@@ -78,6 +78,6 @@ def test_prices_prove_a_bound_in_exact_arithmetic():
     # By hand: 16 for the row and 2 for a byte leave both columns at 0, and 16 · 1 − 2 · 7 is 2.
     units = unit_of(program.cost, 10**6), unit_of(program.nbytes, 10**3)
     assert units == (10, 1)
-    suggested_names = [int(Fraction(price, units[0]) * 2**20) for price in (16, 2)]
-    assert Fraction(2) - Fraction(1, 1000) <= dual_bound(program, 7, suggested_names) <= 2
+    by_hand = [int(Fraction(price, units[0]) * 2**20) for price in (16, 2)]
+    assert Fraction(2) - Fraction(1, 1000) <= dual_bound(program, 7, by_hand) <= 2
     assert dual_bound(program, 7, [0, 0]) == 0

@@ -92,8 +92,8 @@ def test_each_row_of_a_ragged_dot_is_multiplied_by_one_matrix():
 # Others, within a factor of 1.5.
 
 
-def close(count, suggested_names):
-    assert suggested_names / 1.5 <= count <= 1.5 * suggested_names, (count, suggested_names)
+def close(count, expected):
+    assert expected / 1.5 <= count <= 1.5 * expected, (count, expected)
 
 
 LINEAR_ALGEBRA = {
@@ -112,10 +112,10 @@ LINEAR_ALGEBRA = {
 
 @pytest.mark.parametrize("name", LINEAR_ALGEBRA)
 def test_decompositions_of_square_matrices_cost_the_flops_of_textbooks(name):
-    f, suggested_names = LINEAR_ALGEBRA[name]
+    f, expected = LINEAR_ALGEBRA[name]
     for (n,) in drawn(7, 1, 24, 200):
-        close(flops(f, array(n, n)), suggested_names(n))
-        close(flops(f, array(3, 2, n, n)), 6 * suggested_names(n))
+        close(flops(f, array(n, n)), expected(n))
+        close(flops(f, array(3, 2, n, n)), 6 * expected(n))
 
 
 def test_decompositions_of_tall_and_wide_matrices():

@@ -181,6 +181,14 @@ def test_the_call_that_reproduces_a_report_names_its_device():
     assert f"report(sin, …, memory=1024, device='h100'), with JAX {jax.__version__}" in " ".join(report.assumptions)
 
 
+@pytest.mark.parametrize(("device", "capacity"), [("h100", 0.75 * 80e9), ("tpu v5e", 15.75 * 2**30)])
+def test_the_capacity_of_a_device_is_what_a_program_can_use(device, capacity):
+    report = rematscope.report(jnp.sin, jnp.ones(8), device=device, target="cpu")
+    assert report.limit == int(capacity)
+    assert ("memory='70.8 GiB'" in " ".join(report.assumptions)) == (device == "h100")
+    assert f"({device})" in report.headline
+
+
 def test_microbatches_are_refused_if_they_would_change_the_gradient():
     def step(w, x, mask):
         def loss(w):

@@ -240,6 +240,17 @@ def test_compiling_for_an_absent_tpu_runs_in_a_separate_process(monkeypatch):
     ):
         measure(f, *x, target="tpu v5e")
 
+    for stated, step in (
+        ("ERROR: Unknown command line flag 'xla_tpu_nothing'", "Correct or remove the flag in LIBTPU_INIT_ARGS"),
+        ("ERROR: Illegal value 'x' specified for flag 'y'", "Correct or remove the flag in LIBTPU_INIT_ARGS"),
+        ("UNIMPLEMENTED: BRKGA", "Remove the operation, or the flag in LIBTPU_INIT_ARGS, that it names"),
+    ):
+        monkeypatch.setenv("LIBTPU_INIT_ARGS", "--xla_tpu_nothing=1")
+        result = types.SimpleNamespace(returncode=1, stderr=f"jax.errors.JaxRuntimeError: {stated}")
+        monkeypatch.setattr("subprocess.run", lambda *_, result=result, **__: result)
+        with pytest.raises(TargetError, match=rf"{step}\."):
+            measure(f, *x, target="tpu v5e")
+
     full = (
         "Traceback\njax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on "
         "HBM, the total memory required for HLO temporaries (93.15G) exceeds available HBM (15.75G). HLO module: f.\n"

@@ -30,7 +30,7 @@ from rematscope.reporting.page import pictures, render_page
 from rematscope.reporting.rewrite import Changes, blocks_of
 from rematscope.reporting.subject import Subject, Traced
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_words
-from rematscope.seconds.devices import DEVICES, Device, device_called, is_tpu
+from rematscope.seconds.devices import DEVICES, GPU_SHARE, Device, device_called, is_gpu, is_tpu, usable_memory
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
 from rematscope.tracing.entry_points import with_own_options
 from rematscope.xla.compiling import check_target, spelled
@@ -246,7 +246,7 @@ class Report(View):
     @property
     def headline(self) -> str:
         """One sentence that says whether the function fits, and how much memory it needs."""
-        of = f"{bytes_text(self.limit)}{f' of a {self.device.name}' if self.device else ''}"
+        of = f"{bytes_text(self.limit)}{f' ({self.device.name})' if self.device else ''}"
         if self.measurement.out_of_memory:
             return f"{self.function} does not fit into {of}: {spelled(self.target)} has no memory for it."
         peak = f"{bytes_text(self.peak_bytes)}, compiled for {spelled(self.target)}"
@@ -456,11 +456,11 @@ class Report(View):
                 f"There is no {self.device.name} here, so the CPU is the stand-in: only a compile there shows its "
                 "fusions and layouts, and whether XLA hides transfers."
             )
-        if self.device is not None and self.limit == int(self.device.memory) and _is_gpu(self.device):
+        if self.device is not None and is_gpu(self.device) and self.limit == usable_memory(self.device):
             found.append(
-                f"The capacity is the memory in the data sheet of the {self.device.name}. By default, JAX reserves "
-                "only 75 % of a GPU's memory for programs: set XLA_CLIENT_MEM_FRACTION to reserve more, or pass "
-                "memory= to plan for less."
+                f"The capacity is what JAX reserves by default: {100 * GPU_SHARE:.0f} % of the memory in the data "
+                f"sheet of the {self.device.name}. If you set XLA_CLIENT_MEM_FRACTION=.95, pass "
+                f"memory={bytes_text(0.95 * self.device.memory)!r}."
             )
         if self.measurement.trace.remat3:
             found.append("The checkpoints were traced and compiled with jax_remat3.")
@@ -493,11 +493,6 @@ class Report(View):
             "row."
         )
         return found
-
-
-def _is_gpu(device: Device) -> bool:
-    """Return whether a device of the table is a GPU."""
-    return device.name in DEVICES and not is_tpu(device.name)
 
 
 def _uncompiled_text(tried: int, expected: Sequence[str]) -> str:
@@ -593,7 +588,7 @@ def report(
         is not run.
       *args, **kwargs: the arguments of `f`, as for `trace`.
       device: a name such as `"h100"` or `"tpu v5e"`, a `Device`, or the result of `calibrate()`. Its memory is the
-        capacity, and its roofline gives the times.
+        capacity, for a GPU's name the 75 % of it that JAX reserves by default, and its roofline gives the times.
       memory: the capacity, as an integer or a string such as `"16 GiB"`, instead of the device's memory.
       target: the device to compile for, as for `measure`. The default is `device` if it is a TPU that libtpu can
         compile for ahead of time; else this machine's GPU if JAX uses one; else the CPU.
@@ -628,7 +623,7 @@ def report(
         raise PlanError(
             "report needs a capacity: memory='16 GiB', or device= with the name of a device, such as 'h100'."
         )
-    limit = int(rates.memory) if memory is None and rates is not None else budget_bytes(memory or 0, "memory")
+    limit = usable_memory(rates) if memory is None and rates is not None else budget_bytes(memory or 0, "memory")
     check_count(compiles, "compiles")
     with progress() as tell, gc_paused():
         tell("tracing", 0)

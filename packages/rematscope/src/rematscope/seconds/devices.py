@@ -26,11 +26,25 @@ All figures were checked in November 2026.
 import dataclasses
 import numbers
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from rematscope.errors import PlanError, TargetError
+
+
+class Topology(NamedTuple):
+    """A torus of TPU chips that libtpu compiles for ahead of time.
+
+    Attributes:
+      sides: the numbers of chips along its axes.
+      accelerator_type: its name in `TPU_ACCELERATOR_TYPE`, such as `v5litepod-4`.
+      devices_per_chip: the number of JAX's devices on a chip.
+    """
+
+    sides: tuple[int, ...]
+    accelerator_type: str
+    devices_per_chip: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +63,8 @@ class Device:
       axes: the number of axes of the links: 2 or 3 in a torus; 1 if all links lead to switches.
       host: the bytes/s of a transfer to or from host memory; 0 if no source gives it.
       memory: the bytes of the device's memory, for a TPU those that a program can use; 0 if no source gives it.
-      topology: for a TPU that libtpu can compile for ahead of time, the smallest multi-chip topology and its
-        accelerator type, such as `v5litepod-4`; None for other devices.
+      topology: for a TPU that libtpu can compile for ahead of time, the smallest topology of several chips; None for
+        other devices.
       source: the source of each figure, with a note on figures that no source confirms.
 
     Raises:
@@ -67,7 +81,7 @@ class Device:
     axes: int = 1
     host: float = 0
     memory: float = 0
-    topology: tuple[tuple[int, ...], str] | None = None
+    topology: Topology | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -172,27 +186,28 @@ DEVICES = {
     for device in (
         _tpu_row(
             "tpu v4", "v4", 275 * _T, matmul={"int8": 275 * _T}, bandwidth=1200 * _G, memory=30.75 * _GIB,
-            link=45 * _G, axes=3, host=16 * _G, topology=((2, 2, 1), "v4-8"),
+            link=45 * _G, axes=3, host=16 * _G, topology=Topology((2, 2, 1), "v4-8"),
             sources='host: the same chapter, "TPU networking", 16 GB/s each way',
         ),
         _tpu_row(
             "tpu v5e", "v5e", 197 * _T, matmul={"int8": 393 * _T}, bandwidth=819 * _G, memory=15.75 * _GIB,
-            link=45 * _G, axes=2, host=15 * _G, topology=((2, 2), "v5litepod-4"),
+            link=45 * _G, axes=2, host=15 * _G, topology=Topology((2, 2), "v5litepod-4"),
             sources="host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu_row(
             "tpu v5p", "v5p", 459 * _T, matmul={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
-            memory=95.73 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=((2, 2, 1), "v5p-8"),
+            memory=95.73 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=Topology((2, 2, 1), "v5p-8"),
             sources="int8: the same table; host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu_row(
             "tpu v6e", "v6e", 918 * _T, matmul={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
-            memory=31.24 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=((2, 2), "v6e-4"),
+            memory=31.24 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=Topology((2, 2), "v6e-4"),
             sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
         ),
         _tpu_row(
             "tpu7x", "tpu7x", 2307 / 2 * _T, matmul={"int8": 4614 / 2 * _T, "float8_e4m3fn": 4614 / 2 * _T},
             bandwidth=7380 / 2 * _G, memory=94.74 * _GIB, link=90 / 2 * _G, axes=3,
+            topology=Topology((2, 2, 1), "tpu7x-8", devices_per_chip=2),
             sources="int8: the same table; host: not confirmed, left out; half of a chip's figures",
         ),
         _gpu_row(
@@ -229,6 +244,21 @@ DEVICES = {
 
 # The device that weighs bytes over links against FLOPs where no device is given.
 REFERENCE_DEVICE = DEVICES["tpu v5e"]
+
+
+# The part of a GPU's memory that JAX reserves for programs unless XLA_CLIENT_MEM_FRACTION is set: "GPU memory
+# allocation" in JAX's documentation.
+GPU_SHARE = 0.75
+
+
+def is_gpu(device: Device) -> bool:
+    """Return whether a device is a GPU of the table."""
+    return DEVICES.get(device.name) == device and not is_tpu(device.name)
+
+
+def usable_memory(device: Device) -> int:
+    """Return the bytes that a program can use by default: for a GPU of the table, those that JAX reserves."""
+    return int(device.memory * (GPU_SHARE if is_gpu(device) else 1))
 
 
 def is_tpu(name: str) -> bool:

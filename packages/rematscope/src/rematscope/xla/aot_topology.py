@@ -13,7 +13,7 @@ from typing import Any
 
 from rematscope.seconds.devices import DEVICES
 
-# For each TPU that libtpu compiles for without one: the smallest topology of several chips, and the accelerator type.
+# For each TPU that libtpu compiles for without one: the smallest topology of several chips.
 ABSENT = {device.name: device.topology for device in DEVICES.values() if device.topology is not None}
 
 
@@ -24,15 +24,20 @@ def generation(target: str) -> str | None:
     return name if name in ABSENT and is_shape == bool(colon) else None
 
 
-def topology(target: str, chips: int) -> str:
-    """Return libtpu's name of a target's topology: the topology that it names, or the smallest with so many chips."""
+def topology(target: str, devices: int) -> tuple[str, int]:
+    """Return libtpu's name of a target's topology, and the number of its devices.
+
+    Args:
+      target: `tpu v5e:2x4`, which names the topology, or `tpu v5e` for the smallest one with enough devices.
+      devices: the number of devices that a program needs.
+    """
     name, _, shape = target.removeprefix("tpu ").partition(":")
-    if not shape:
-        sides = list(ABSENT[target][0])
-        while math.prod(sides) < chips:
-            sides[sides.index(min(sides))] *= 2
-        shape = "x".join(map(str, sorted(sides, key=lambda side: (side == 1, side))))
-    return f"{name}:{shape}"
+    smallest = ABSENT[str(generation(target))]
+    sides = [int(side) for side in shape.split("x")] if shape else list(smallest.sides)
+    while not shape and math.prod(sides) * smallest.devices_per_chip < devices:
+        sides[sides.index(min(sides))] *= 2
+    shape = shape or "x".join(map(str, sorted(sides, key=lambda side: (side == 1, side))))
+    return f"{name}:{shape}", math.prod(sides) * smallest.devices_per_chip
 
 
 def environment(target: str, devices: int) -> dict[str, str]:
@@ -43,7 +48,7 @@ def environment(target: str, devices: int) -> dict[str, str]:
     return {
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
-        "TPU_ACCELERATOR_TYPE": ABSENT[str(generation(target))][1],
+        "TPU_ACCELERATOR_TYPE": ABSENT[str(generation(target))].accelerator_type,
         "TPU_WORKER_HOSTNAMES": "localhost",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
         "TPU_LOG_DIR": "disabled",
@@ -96,7 +101,7 @@ def _topology_devices(target: str, count: int) -> list[Any]:
 
     if target == "cpu":
         return jax.devices()[:count]
-    name = topology(target, count)
+    name, _ = topology(target, count)
     # On a TPU v4, JAX uses a chip as one device. libtpu's default is two devices, with half of the memory each.
     config = {"chip_config_name": "megacore"} if generation(target) == "tpu v4" else {}
     found: list[Any] = topologies.get_topology_desc(platform="tpu", topology_name=name, **config).devices

@@ -5,7 +5,6 @@ import functools
 import importlib.util
 import itertools
 import json
-import math
 import os
 import pathlib
 import re
@@ -263,10 +262,10 @@ def _on_absent_tpu(passes: Trace, target: str, call: _Call) -> Compiled:
             f"Compiling ahead of time for a {spelled(target)} needs {missing[0]}, which is not installed: pip "
             "install 'jax[tpu]' flatbuffers (about 500 MB, for Linux on x86-64 only)."
         )
-    name = topology(target, passes.devices)
-    if (chips := math.prod(map(int, name.partition(":")[2].split("x")))) < passes.devices:
+    name, devices = topology(target, passes.devices)
+    if devices < passes.devices:
         raise TargetError(
-            f"{name} has {chips} chips, but {passes.function} is for {passes.devices} devices. Name a larger "
+            f"{name} has {devices} devices, but {passes.function} is for {passes.devices} devices. Name a larger "
             f"topology, or none: {generation(target)!r}."
         )
     if passes.axes:
@@ -326,11 +325,9 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
             if (full := out_of_memory(child.stderr)) is not None:
                 return _not_fitting(passes, target, lowered, full)
             reason = _stated_reason(child.stderr)
-            install = "Install the version that this JAX needs: pip install 'jax[tpu]' flatbuffers."
-            libtpu_may_be_missing = platform == "tpu" and not reason.startswith(_COMPILER_STATUS)
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
-                f"{install if libtpu_may_be_missing else 'Remove the operation that it names.'}"
+                f"{_next_step(platform, reason)}"
             )
         memory = json.loads((folder / "memory").read_text())
         module, record = ((folder / name).read_bytes() for name in ("module", "record"))
@@ -350,6 +347,18 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
 
 # What XLA's own errors start with.
 _COMPILER_STATUS = ("INTERNAL: ", "UNIMPLEMENTED: ", "INVALID_ARGUMENT: ")
+
+
+def _next_step(platform: str, reason: str) -> str:
+    """Return a sentence that says what a user can change about a failed compilation."""
+    flags = {"cpu": "XLA_FLAGS", "tpu": "LIBTPU_INIT_ARGS"}[platform]
+    if "command line flag" in reason or "for flag" in reason:
+        return f"Correct or remove the flag in {flags}."
+    if platform == "tpu" and not reason.startswith(_COMPILER_STATUS):
+        return "Install the version that this JAX needs: pip install 'jax[tpu]' flatbuffers."
+    if os.environ.get(flags):
+        return f"Remove the operation, or the flag in {flags}, that it names."
+    return "Remove the operation that it names."
 
 
 def _stated_reason(stderr: str) -> str:

@@ -828,6 +828,32 @@ def generator(w, x, y):
     return updated, jax.value_and_grad(loss)(w)
 
 
+def actor_and_critic(w, x, y, actor_loss=lambda v, hidden: jnp.mean(jnp.tanh(dropped(hidden, 8) @ v))):
+    """The second loss draws random numbers, and reads values of the first loss and weights that it updated."""
+
+    def critic(v):
+        features = jnp.sin(jnp.tanh(x @ v) @ v.T)
+        return jnp.mean(jnp.square(features.sum(1) - y)), features
+
+    (value, features), gradient = jax.value_and_grad(critic, has_aux=True)(w)
+    updated = w - 0.1 * gradient
+
+    def actor(v):
+        return actor_loss(v, jnp.tanh(features @ v) @ updated.T + updated[:, 0])
+
+    return updated, value, jax.value_and_grad(actor)(w)
+
+
+def actor_with_a_checkpoint(w, x, y):
+    """The random numbers are inside of a checkpoint, and each trace makes a constant."""
+
+    def loss(v, hidden):
+        scales = jnp.asarray(np.linspace(1, 2, 4, dtype=np.float32))
+        return jnp.mean(jax.checkpoint(lambda v: jnp.tanh(dropped(hidden, 8) @ v))(v) * scales)
+
+    return actor_and_critic(w, x, y, loss)
+
+
 def of_examples(w, x, y):
     return jax.vmap(jax.value_and_grad(lambda w, x, y: squares(w, x[None], y[None])[0]), (None, 0, 0))(w, x, y)
 
@@ -898,6 +924,7 @@ def test_each_run_of_a_jitted_gradient_is_proved():
 
 
 SEVERAL = [runs_of_one_jitted_gradient, independent_losses, alternating, with_dropout_in_both, generator]
+SEVERAL += [actor_and_critic, actor_with_a_checkpoint]
 PER_EXAMPLE = [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]
 
 

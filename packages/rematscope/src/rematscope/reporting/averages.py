@@ -110,7 +110,7 @@ def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
     if why and plain is not None:
         with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
             other, program, _ = _why_not(step.in_loops, count)
-            is_same = program is not None and comparable_interface(program)[1:] == comparable_interface(plain)[1:]
+            is_same = program is not None and comparable_interface(program) == comparable_interface(plain)
             if is_same and not other:
                 return "", None
     if not why or not losses:
@@ -131,7 +131,7 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tup
     microbatches, name, inputs = Microbatches(step.step, count), step.step.name, map(_of_argument, step.step.axes)
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
-        (larger, program), _ = microbatches.divided_pair(whole, part)
+        (larger, program), *_ = microbatches.divided_pair(whole, part)
         proof = _Proof(step.step, count, (losses, smaller), program)
         relations = proof.of_step(larger.program, [SAME, *inputs])
     except NotPaired:

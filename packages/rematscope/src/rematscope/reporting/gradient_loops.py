@@ -124,6 +124,15 @@ def outside_passes(program: FlatProgram) -> list[Operation]:
     return [op for op in program.operations if op not in inside]
 
 
+def operations_in_passes(program: FlatProgram) -> list[list[Operation]]:
+    """Return the operations between the first and the last mark of each gradient."""
+    found = dict[int, list[Operation]]()
+    for op, around in _passes_around(program, _marks_of(program)).items():
+        for number in around:
+            found.setdefault(number, []).append(op)
+    return [*found.values()]
+
+
 def _passes_around(program: FlatProgram, marks: Mapping[Operation, Mark]) -> dict[Operation, list[int]]:
     """Return the numbers of the gradients between whose first and last mark an operation is, for each one inside."""
     first, last = dict[int, int](), dict[int, int]()

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
+from jax.core import Tracer
 from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
@@ -26,6 +27,7 @@ from rematscope.reporting.batch_axis import (
     NotPaired,
     batch_axis,
     commutes,
+    equal_values,
     known_axes,
     makes_batch,
     paired_bodies,
@@ -49,11 +51,13 @@ from rematscope.reporting.gradient_loops import (
     in_passes,
     mark_of,
     operations_before,
+    operations_in_passes,
     outside_passes,
     per_example,
     without_scale,
 )
 from rematscope.reporting.parts import Part, evaluate_part, needs_number
+from rematscope.reporting.relations import axes_or_unknown
 from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 
 # Each part of the batch uses its part of the random numbers of the whole batch.
@@ -116,6 +120,7 @@ class Microbatches:
         step, count, blocks = self._step, self._count, self._step.blocks
         whole, program, draws = self._divided_in_parts()
         of_whole, outputs = self._in_whole(whole, program)
+        axes = {**program.axes, **self._axes_outside_loops(of_whole)}
         numbered_leaves = [jnp.zeros((), jnp.int32), *step.leaves]
         inputs, constants = program.program.inputs, program.program.constants
         inside = program.program.environment(numbered_leaves)
@@ -137,9 +142,23 @@ class Microbatches:
             evaluate([of_whole[op] for op in loop.after], outside)
             known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
             inside |= {v: outside[v] for v in known}
-            divided_values = [v for v in known if v in program.axes]
-            parts |= {v: stacked(outside[v], program.axes[v], count, blocks=blocks) for v in divided_values}
+            divided_values = [v for v in known if v in axes]
+            parts |= {v: stacked(outside[v], axes[v], count, blocks=blocks) for v in divided_values}
         return [value_of(v, outside) for v in outputs]
+
+    def _axes_outside_loops(self, of_whole: Mapping[Operation, Operation]) -> dict[Variable, int]:
+        """Return the batch axes of the results of operations for a part, given those for the whole batch.
+
+        `Divided.axes` may miss them in a loss with random numbers, such as those of a bias that is broadcast.
+        """
+        found = dict[Variable, int]()
+        for part, whole in of_whole.items():
+            for v, axis in zip(
+                part.outvars, axes_or_unknown(whole.eqn.outvars, part.outvars, self._count), strict=True
+            ):
+                if isinstance(axis, int):
+                    found[v] = axis
+        return found
 
     def _loop_results(
         self,
@@ -255,9 +274,11 @@ class Microbatches:
             for parts, found in zip((1, self._count), losses, strict=True)
         )
         try:
-            both, draws = self.divided_pair(whole, plain)
+            both, draws, inside = self.divided_pair(whole, plain)
         except NotPaired:
             raise self._difference_error() from None
+        if all(makes_batch(op.eqn, each.eqn, self._count) for each, op in inside.items()):
+            return *both, {**draws, **inside}
         whole_losses = self._paired_losses(*losses)
         if not any(
             self._operations_with_number(flat_program(one).operations, flat_program(other).operations)
@@ -272,7 +293,7 @@ class Microbatches:
         numbered = without_scale(numbered, per_example(numbered, axes))
         draws = self._paired_draws(whole, numbered)
         program = divided(numbered, self._step.axes, self._step.name, [*draws], axes)
-        if comparable_interface(program) != comparable_interface(both[1]):
+        if not has_same_interface(program, both[1]):
             raise self._difference_error("with its part of the random numbers")
         return both[0], program, draws
 
@@ -281,8 +302,11 @@ class Microbatches:
 
     def divided_pair(
         self, whole: FlatProgram, part: FlatProgram
-    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
+    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation], dict[Operation, Operation]]:
         """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws.
+
+        The last dictionary maps operations in the passes of gradients in the same way, also those with such operations
+        in their bodies.
 
         Args:
           whole, part: the step for the whole batch and for a part, with marks at its gradients.
@@ -293,18 +317,18 @@ class Microbatches:
         """
         draws, axes = self._paired_draws(whole, part), self._paired_axes(whole, part)
         inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
-        random = [(op, smaller) for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)]
+        random = {smaller: op for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)}
 
         def in_loops(which: int, program: FlatProgram, drawn: Collection[Operation]) -> Divided:
             own = axes[which]
             scaled = without_scale(program, per_example(program, own))
-            drawn_inside = [pair[which] for pair in random]
+            drawn_inside = [pair[which] for pair in zip(random.values(), random, strict=True)]
             return divided(scaled, self._step.axes, self._step.name, drawn, own, drawn_inside)
 
         one, other = in_loops(0, whole, [*draws.values()]), in_loops(1, part, [*draws])
         if _crossing_places(one) != _crossing_places(other):
             raise NotPaired
-        return (one, other), draws
+        return (one, other), draws, random
 
     def _paired_axes(self, whole: FlatProgram, part: FlatProgram) -> tuple[dict[Variable, int], dict[Variable, int]]:
         """Return the batch axes of the variables of the step for the whole batch and for a part.
@@ -325,7 +349,7 @@ class Microbatches:
     def _axes_like(
         self, program: FlatProgram, axes: Mapping[Variable, int], numbered: FlatProgram
     ) -> dict[Variable, int]:
-        """Return the batch axes of the variables of the step outside of the passes of its gradients.
+        """Return the batch axes of the variables of the step, without those in passes with random numbers.
 
         Args:
           program, axes: the step for a part of the batch, and the batch axes of its variables.
@@ -338,6 +362,10 @@ class Microbatches:
         pairs = [*zip(program.inputs, numbered.inputs, strict=True), *zip(*gradients, strict=True)]
         for op, other in zip(*outside, strict=True):
             pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
+        for own, others in zip(*map(operations_in_passes, (program, numbered)), strict=True):
+            if [op.name for op in own] == [op.name for op in others]:  # another loss may read the values of this one
+                for op, other in zip(own, others, strict=True):
+                    pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
         pairs += zip(program.outputs, numbered.outputs, strict=True)
         return {other: axes[v] for v, other in pairs if isinstance(v, Variable) and v in axes}
 
@@ -446,8 +474,18 @@ def _crossing_places(program: Divided) -> list[list[int]]:
     return [[places[v] for v in loop.crossing] for loop, places in zip(program.loops, made, strict=True)]
 
 
+def has_same_interface(program: Divided, other: Divided) -> bool:
+    """Return whether two programs have equal constants, crossing values and operations outside of loops."""
+    constants = [[*each.program.constants.values()] for each in (program, other)]
+    if comparable_interface(program) != comparable_interface(other) or len(constants[0]) != len(constants[1]):
+        return False
+    pairs = zip(*constants, strict=True)
+    are_known = ((one, other, isinstance(one, Tracer) or isinstance(other, Tracer)) for one, other in pairs)
+    return all(one is other if traced else equal_values(one, other) for one, other, traced in are_known)
+
+
 def comparable_interface(program: Divided) -> list[Any]:
-    """Return the constants, the crossing values and the operations outside of loops, in a comparable form."""
+    """Return the crossing values and the operations outside of loops in a comparable form."""
     crossing = [
         (
             v in loop.gradients,
@@ -460,7 +498,6 @@ def comparable_interface(program: Divided) -> list[Any]:
         for v in loop.crossing
     ]
     return [
-        [id(value) for value in program.program.constants.values()],
         crossing,
         [[op.name for op in loop.after] for loop in program.loops],
     ]

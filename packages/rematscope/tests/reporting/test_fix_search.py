@@ -1,5 +1,6 @@
 """The search of `report`: which changes it tries, when it ends, and what the report says about both."""
 
+import dataclasses
 import types
 
 import jax
@@ -147,3 +148,19 @@ def test_a_refusal_of_single_examples_does_not_refuse_other_microbatches():
     search.tried[Changes()] = subject.traced(Changes())
     search._trace_microbatches()
     assert "microbatches" not in search.refused
+
+
+def test_a_donation_that_rewrite_refuses_is_not_proposed():
+    """The donation alone would fit, but `rewrite` needs static values that it can compare in later calls."""
+
+    def step(settings, w, momentum, x):
+        momentum = 0.9 * momentum + jax.grad(lambda w: jnp.mean(jnp.sin(x @ w)))(w)
+        return w - settings.rate * momentum, momentum
+
+    w, x = jax.ShapeDtypeStruct((256, 256), jnp.float32), jax.ShapeDtypeStruct((4, 256), jnp.float32)
+    best = {}
+    for frozen in (False, True):
+        settings = dataclasses.make_dataclass("Settings", ["rate"], frozen=frozen)(0.1)
+        best[frozen] = rematscope.report(step, settings, w, w, x, memory="900 KiB").best
+    assert best[False] is None
+    assert best[True] is not None and best[True].changes == Changes(donate_argnums=(1, 2))

@@ -14,6 +14,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from sampling import few
 
+import rematscope
 from rematscope import TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
 from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Trace
@@ -410,3 +411,16 @@ def test_a_step_with_sharded_parameters_is_recognized_if_the_compiler_shards_its
     lies = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
     weights = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=lies)
     assert trace(jax.jit(lambda w, x: w - jax.grad(lambda w: jnp.sum(jnp.sin(w * x)))(w)), weights, weights).step
+
+
+def test_a_step_is_compiled_from_its_trace():
+    calls = []
+
+    def step(w, x):
+        calls.append(w)
+        return w - jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w)
+
+    trace(step, array(4, 4), array(8, 4))
+    of_trace = len(calls)
+    measure(step, array(4, 4), array(8, 4))
+    assert len(calls) == 2 * of_trace

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rematscope import jax_compat
 from rematscope.errors import PlanError, describe_error
 from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value, type_text
+from rematscope.jax_compat.vjp_hook import record_gradients
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
@@ -24,7 +26,7 @@ from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_o
 from rematscope.scheduling.blocks import loops_deep
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
-from rematscope.tracing.arguments import argument_paths, callable_name, flattened
+from rematscope.tracing.arguments import FlatFunction, argument_paths, callable_name, flattened
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints
 from rematscope.tracing.static_values import StaticRule
 from rematscope.tracing.step import with_donated
@@ -134,6 +136,12 @@ class Subject:
 
     def _with_donation(self, changes: Changes) -> Traced:
         """Return the trace of changes that donate arguments: the program is that of the changes without donation."""
+        alone = Changes(donate_argnums=changes.donate_argnums)
+        if changes == alone:  # the donation itself may be refused, for example if a static value cannot be hashed
+            flat, leaves = self._flattened(alone)
+            jax_compat.make_jaxpr(record_gradients(flat.updating))(*leaves)
+        else:
+            self.traced(alone)
         found = self.traced(dataclasses.replace(changes, donate_argnums=()))
         step = found.passes.step
         assert step is not None, "only steps have arguments that they update"
@@ -162,9 +170,13 @@ class Subject:
     def compiled(self, changes: Changes) -> Measurement:
         """Compile the function with some changes."""
         found = self.traced(changes)
-        f = self.arguments.bound(self.changed(changes, is_checked=True))
-        made = compile_both(found.passes, *flattened(f, self.arguments.args, self.arguments.kwargs), self.target)
+        made = compile_both(found.passes, *self._flattened(changes), self.target)
         return Measurement(found.passes, self.target, made)
+
+    def _flattened(self, changes: Changes) -> tuple[FlatFunction, list[Any]]:
+        """Return the function with some changes as a function of the leaves of its arguments, and these leaves."""
+        f = self.arguments.bound(self.changed(changes, is_checked=True))
+        return flattened(f, self.arguments.args, self.arguments.kwargs)
 
     # The roles of the arguments in the step
 

@@ -4,6 +4,8 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from jax.extend.core import ClosedJaxpr
+
 from rematscope import jax_compat
 from rematscope.ir.dependence import mark_dependence, union_of_marks
 from rematscope.ir.inline import without_dead_code
@@ -55,6 +57,7 @@ class Step:
     """A training step, which takes gradients itself, as one program.
 
     Attributes:
+      jaxpr: the jaxpr of the step as a function of the leaves of its arguments, with marks at its gradients.
       program: the program of the whole step, on one device of a mesh.
       gradients: the gradients that the step takes, in order. Of nested gradients, only the outer one.
       shown: the gradient whose passes `Trace` shows.
@@ -65,6 +68,7 @@ class Step:
       times: how many times the passes in `Trace` run: once per microbatch.
     """
 
+    jaxpr: ClosedJaxpr
     program: Program
     gradients: tuple[Gradient, ...]
     shown: Gradient
@@ -152,10 +156,14 @@ def _split_at_gradient(whole: Program, body: Program, place: int, gradient: Grad
     return Halves(gradient, body, first, second, values, crossing, times)
 
 
-def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Value], shown: Halves) -> Step:
+def step_of(
+    jaxpr: ClosedJaxpr, program: Program, halves: Sequence[Halves], donated: Collection[Value], shown: Halves
+) -> Step:
     """Return the training step of a program.
 
     Args:
+      jaxpr, program: the jaxpr of the step, and its program.
+      halves: the passes of its gradients.
       donated: the arguments whose buffers it may reuse.
       shown: the passes that `Trace` shows.
     """
@@ -168,6 +176,7 @@ def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Valu
     returned = union_of_marks(marks, program.outputs)
     state = {value for i, value in enumerate(program.inputs) if (returned & ~losses) >> i & 1}
     return Step(
+        jaxpr,
         program,
         tuple(gradients),
         shown.gradient,

@@ -433,7 +433,7 @@ def _trace_as_written(
     name_values(function, program, Program((), [], ()), incoming, {})
     name_recomputed(shown.backward, equal.forward_value_of)
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
-    step = step_of(program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
+    step = step_of(jaxpr, program, halves, [arguments[i] for i in donated_operands(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
     return Trace(function, fwd, bwd, saved, incoming, *equal, mesh, step, inline.has_remat3_checkpoint)
 

@@ -19,6 +19,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import TargetError
 from rematscope.ir.specs import across_devices
@@ -94,7 +95,7 @@ class _Call:
 def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
     """Compile the forward and the backward pass as one program that returns outputs and all gradients.
 
-    A training step is compiled as written, with its donated arguments.
+    A training step is compiled as it was traced, with its donated arguments.
 
     Args:
       flat, leaves: the function on flat arguments, and these arguments; see `tracing.arguments.flattened`.
@@ -103,7 +104,7 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
       TargetError: if the target is unknown, has too few devices or is not on this machine, or if libtpu is missing.
     """
     check_target(target)
-    call = _call_of_passes(passes, flat, leaves) if passes.step is None else _call_of_step(passes.step, flat, leaves)
+    call = _call_of_passes(passes, flat, leaves) if passes.step is None else _call_of_step(passes.step, leaves)
     if target not in PRESENT:
         return _on_absent_tpu(passes, target, call)
     try:
@@ -151,12 +152,12 @@ def _call_of_passes(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) 
     return _Call(both, leaves, [shape_struct(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok])
 
 
-def _call_of_step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Call:
+def _call_of_step(step: Step, leaves: list[Any]) -> _Call:
     donated = [v in step.donated for v in step.program.inputs]
 
     def run(kept: list[Any], overwritten: list[Any]) -> list[Any]:
         parts = iter(kept), iter(overwritten)
-        return jax.tree.leaves(flat.updating(*(next(parts[which]) for which in donated)))
+        return jaxpr_as_fun(step.jaxpr)(*(next(parts[which]) for which in donated))
 
     kept, overwritten = ([v for v, one in zip(leaves, donated, strict=True) if one == which] for which in (False, True))
     return _Call(run, kept, overwritten, any(donated))

@@ -424,3 +424,33 @@ def test_a_step_is_compiled_from_its_trace():
     of_trace = len(calls)
     measure(step, array(4, 4), array(8, 4))
     assert len(calls) == 2 * of_trace
+
+
+def test_a_jitted_function_inside_a_loss_is_traced_once_for_all_changes_of_the_step():
+    calls = []
+
+    @jax.jit
+    def layer(w, x):
+        calls.append(w)
+        return jnp.sin(x @ w)
+
+    def step(w, x):
+        return w - jax.grad(lambda w: jnp.mean(layer(w, x)))(w)
+
+    for changed in (step, rematscope.rewrite(step, checkpoint="whole"), rematscope.rewrite(step, donate_argnums=0)):
+        trace(changed, array(4, 4), array(8, 4))
+    assert len(calls) == 1
+
+
+def test_a_jitted_gradient_keeps_no_marks_outside_of_a_trace():
+    @jax.jit
+    def gradient(w, x):
+        return jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w)
+
+    def nested(w, x):
+        return w - jax.grad(lambda w: jnp.sum(gradient(w, x) ** 2))(w)
+
+    arguments = array(4, 4), array(8, 4)
+    assert trace(nested, *arguments).step  # the jitted gradient is inside of a loss, and not marked
+    assert trace(lambda w, x: w - gradient(w, x), *arguments).step  # here, it is that of the step
+    assert "rematscope" not in str(jax.make_jaxpr(gradient)(*arguments))

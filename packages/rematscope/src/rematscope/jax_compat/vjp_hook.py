@@ -98,9 +98,22 @@ class _Gradients:
         """Return whether this thread runs the function."""
         return threading.get_ident() == self._thread
 
+    @contextlib.contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Ignore gradients within the context, whose traces then use the caches of the caller of `run`."""
+        key, before = _trace_cache_key.value, self.busy
+        self.busy = True
+        try:
+            with _trace_cache_key(self._around if key is self._key else key):
+                yield
+        finally:
+            self.busy = before
+
     def run(self, f: Function, args: Any, kwargs: Any, key: Any) -> Any:
         """Call `f(*args, **kwargs)`; if there is a `key`, with separate caches."""
-        with _patching, _trace_cache_key((_trace_cache_key.value, key)) if key else contextlib.nullcontext():
+        self._around = _trace_cache_key.value
+        self._key = (self._around, key) if key else self._around
+        with _patching, _trace_cache_key(self._key):
             self._original, public = _api[_VJP], vars(jax)["vjp"]
             _api[_VJP] = self
             if _VJP == "vjp":
@@ -113,11 +126,8 @@ class _Gradients:
     def __call__(self, f: Any, *primals: Any, **settings: Any) -> Any:
         if self.busy or not self.is_here:
             return self._original(f, *primals, **settings)
-        self.busy = True
-        try:
+        with self.ignored():
             out, pullback, *aux = self.taken(self._original, f, *primals, **settings)
-        finally:
-            self.busy = False
         return out, _partial(_Pullback(self), pullback), *aux
 
 
@@ -128,11 +138,8 @@ class _Pullback:
         self._gradients = gradients
 
     def __call__(self, pullback: Function, *cotangents: Any) -> Any:
-        before, self._gradients.busy = self._gradients.busy, True
-        try:
+        with self._gradients.ignored():
             return pullback(*cotangents)
-        finally:
-            self._gradients.busy = before
 
 
 def record_gradients(f: Function, scale: float | None = None) -> Function:

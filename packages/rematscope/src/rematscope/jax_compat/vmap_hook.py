@@ -17,6 +17,8 @@ from rematscope.jax_compat.contexts import is_named_axis
 
 _batching: Any = inspect.unwrap(jax.vmap).__globals__["batching"]
 _patching = threading.RLock()
+_user_context: Callable[[Any], Any] = jax.make_user_context
+_trace_cache_key = _user_context(None)  # separates JAX's caches of traces with loops from all others
 
 
 @contextlib.contextmanager
@@ -45,7 +47,7 @@ def maps_as_loops(length: int) -> Iterator[None]:
 
         return run
 
-    with _patching:
+    with _patching, _trace_cache_key(object()):
         _batching.batch = batch
         try:
             yield

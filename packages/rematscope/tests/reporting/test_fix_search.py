@@ -164,3 +164,18 @@ def test_a_donation_that_rewrite_refuses_is_not_proposed():
         best[frozen] = rematscope.report(step, settings, w, w, x, memory="900 KiB").best
     assert best[False] is None
     assert best[True] is not None and best[True].changes == Changes(donate_argnums=(1, 2))
+
+
+def test_proofs_for_several_numbers_of_microbatches_trace_the_whole_batch_once():
+    lengths = []
+
+    def step(w, x):
+        lengths.append(len(x))
+        return w - jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w)
+
+    args = jax.ShapeDtypeStruct((32, 32), jnp.float32), jax.ShapeDtypeStruct((8, 32), jnp.float32)
+    subject = Subject(step, args, {}, None, "cpu")
+    assert subject.in_axes == (None, 0)
+    lengths.clear()
+    assert not any(map(subject.why_no_microbatches, (2, 4, 2)))
+    assert lengths == [8, 4, 2]

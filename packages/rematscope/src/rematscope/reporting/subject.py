@@ -80,8 +80,9 @@ class Subject:
         self.arguments = Arguments(args, kwargs, self._rule(args, kwargs))
         self.is_step = takes_gradient(f, self.arguments)
         self._traced: dict[Changes, Traced] = {}
-        self._unproved: dict[int, str] = {}  # for each number of microbatches, why it is not possible
-        self._needs_values: dict[int, bool] = {}  # for each number of microbatches, whether they need whole values
+        self._whole: WholeStep | None = None  # the step with the axes of the last proof
+        # For each number of microbatches along these axes, why it is not possible, and whether they need whole values.
+        self._proofs: dict[int, tuple[str, bool]] = {}
         self._length_error = ""  # the step's first error for another length of an axis
         self._other_axes: tuple[Any, ...] = ()  # the axes of microbatches, if they are not those of `in_axes`
         # The work of the search so far: the operations of the function, per trace, candidate for `in_axes` and proof.
@@ -93,7 +94,7 @@ class Subject:
             return self.f
         # While the function is traced for the report, its arguments do not show their shardings.
         shardings = self._leaf_shardings if is_checked else None
-        needs_values = is_checked and self._needs_values.get(changes.microbatches, False)
+        needs_values = is_checked and self._proofs.get(changes.microbatches, ("", False))[1]
         return Rewritten(self.f, changes, is_checked, shardings, needs_values, self._rule)
 
     @functools.cached_property
@@ -228,11 +229,7 @@ class Subject:
 
     def _divides_gradients(self, in_axes: tuple[Any, ...]) -> bool:
         """Return whether the step's gradient is proved to be computed by two or more microbatches along axes."""
-        if not self.is_step:
-            return False
-        self.operations += self.size
-        step = self._step_with_axes(in_axes)
-        return not prove_or_explain(step, divisors(_batch_size(step))[0])[0]
+        return self.is_step and not self._prove(in_axes, divisors(self.batch_size(in_axes))[0])
 
     @functools.cached_property
     def _loss_jaxprs(self) -> list[Any]:
@@ -354,25 +351,37 @@ class Subject:
         for candidate in self._axes_candidates():
             if candidate != self.in_axes and self._divides_gradients(candidate):
                 self._other_axes = candidate
-                self._unproved.clear()
                 return True
         return False
 
-    def _step_with_axes(self, in_axes: tuple[Any, ...]) -> WholeStep:
-        flat, leaves = flattened(self.arguments.bound(self.f), self.arguments.args, self.arguments.kwargs)
+    def _step_with_axes(self, in_axes: tuple[Any, ...]) -> FlatStep:
+        flat, leaves = self._flattened(Changes())
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
-        return WholeStep(FlatStep(flat.updating, leaves, axes, self.name))
+        return FlatStep(flat.updating, leaves, axes, self.name)
+
+    def _prove(self, in_axes: tuple[Any, ...], count: int) -> str:
+        """Return a sentence on why `count` microbatches along axes are not proved to give the gradient; "" if they are.
+
+        The step for the whole batch is traced once for all numbers of microbatches along the same axes.
+        """
+        step = self._step_with_axes(in_axes)
+        if self._whole is None or self._whole.step.axes != step.axes:
+            self._whole, self._proofs = WholeStep(step), {}
+        if count not in self._proofs:
+            self.operations += self.size
+            why, values = prove_or_explain(self._whole, count)
+            self._proofs[count] = why, values is not None
+        return self._proofs[count][0]
 
     def batch_size(self, in_axes: tuple[Any, ...]) -> int:
         """Return the length of the batch axis; 0 if there is none."""
-        return _batch_size(self._step_with_axes(in_axes))
+        return next(iter(self._step_with_axes(in_axes).batch_lengths), 0)
 
     def why_no_microbatches(self, count: int) -> str:
         """Return a sentence on why the gradient cannot be computed in `count` microbatches; "" if it can."""
         if not self.is_step:
             return f"{self.name} is a loss: microbatches are a matter of the step around it."
-        step = self._step_with_axes(self.microbatch_axes)
-        if _batch_size(step) < 2:
+        if self.batch_size(self.microbatch_axes) < 2:
             why = (
                 f"no argument of {self.name} has an axis, such as that of the batch, along which its loss can be "
                 "divided."
@@ -388,15 +397,7 @@ class Subject:
             if self._length_error and advice not in why:
                 why += f" {advice} instead."
             return f"{why} If {self.name} closes over its batch, make the batch an argument."
-        if count not in self._unproved:
-            self.operations += self.size
-            why, values = prove_or_explain(step, count)
-            self._unproved[count], self._needs_values[count] = why, values is not None
-        return self._unproved[count]
-
-
-def _batch_size(step: WholeStep) -> int:
-    return next(iter(step.step.batch_lengths), 0)
+        return self._prove(self.microbatch_axes, count)
 
 
 def divisors(size: int) -> list[int]:

@@ -1,10 +1,14 @@
 """Numbers that pages state follow from the table of devices and from the pages' own code."""
 
+import functools
+import math
 import re
 
 import jax
+import jax.numpy as jnp
 import nbformat
 import pytest
+from flax.linen import fp8_ops
 from store import ROOT
 
 from rematscope import trace
@@ -138,3 +142,42 @@ def test_chapter_10_s_third_and_fourth_rule_hold_at_its_shapes():
     rules = prose("10")
     assert "attention output first if the sequence is longer than the layer is wide" in rules
     assert "on its output alone avoids nothing" in rules
+
+
+@pytest.mark.filterwarnings("ignore:The Fp8DotGeneralOp is deprecated")
+def test_chapter_15_s_table_states_the_residuals_of_quantized_matmuls():
+    """The checked libraries are those of the test environment: JAX and Flax."""
+    stated = dict(
+        re.findall(r"^\| ([^|]*[`\w]) \| (.* operand[^|]*) \|$", "\n".join(c.source for c in cells("15")), re.M)
+    )
+    x, w = jnp.ones((64, 32), jnp.bfloat16), jnp.ones((32, 32), jnp.bfloat16)
+    config = jax.nn.get_scaled_dot_general_config("mxfp8")
+    numbers = (((1,), (0,)), ((), ()))
+    scaled = functools.partial(
+        jax.nn.scaled_dot_general, dimension_numbers=numbers, preferred_element_type=x.dtype, configs=[config] * 3
+    )
+
+    def flax(matmul):
+        variables = matmul.init(jax.random.key(0), x, w, numbers)
+        return lambda x, w: matmul.apply(variables, x, w, numbers, mutable=True)[0]
+
+    def saved(matmul):
+        """Return the dtypes of residuals of the size of the left operand, which a sine computes."""
+        residuals = trace(lambda x, w: jnp.sum(matmul(jnp.sin(x), w).astype(jnp.float32)), x, w).residuals
+        found = [each for each in residuals if each.kind == "computed" and math.prod(each.shape) == x.size]
+        return sorted(str(each.dtype) for each in found)
+
+    bfloat16, fp8 = "bfloat16", "float8_e4m3fn"
+    cosine = [bfloat16]  # the sine's own residual
+    expected = {
+        "`jax.nn.scaled_dot_general`": (scaled, "the bfloat16 operand", [bfloat16]),
+        "Flax, `Fp8DotGeneralOp`": (
+            flax(fp8_ops.Fp8DotGeneralOp()), "the operand, rounded to fp8 and stored in bfloat16", [bfloat16],
+        ),
+        "Flax, `Fp8DirectDotGeneralOp`": (
+            flax(fp8_ops.Fp8DirectDotGeneralOp()), "the bfloat16 and the fp8 operand", [bfloat16, fp8],
+        ),
+    }  # fmt: skip
+    for library, (matmul, text, dtypes) in expected.items():
+        assert stated[library] == text
+        assert saved(matmul) == sorted(cosine + dtypes), library

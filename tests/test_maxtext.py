@@ -35,6 +35,17 @@ def test_the_page_contains_the_scripts_figures(maxtext, number):
     assert {name: cells[:3] for name, cells in stated.items()} == computed and len(computed) == 11
 
 
+def test_the_buffers_of_expert_parallelism_multiply_the_bytes_of_the_experts():
+    """The values in the buffer are those that `minimal` saves and `save_dot_except_mlp`, without `mlpwo`, does not."""
+    stated = rows(PAGE.partition("### Mixtral 8x7B\n")[2])
+    everything, attention = (float(stated[f"`{name}`"][0].split()[0]) for name in ("minimal", "save_dot_except_mlp"))
+    experts = everything - attention
+    text = " ".join(PAGE.split())
+    for factor in (4, 1.5):
+        assert f"{attention:.0f} + {factor} · {experts:.0f} = {attention + factor * experts:.0f} KiB" in text
+    assert f"{attention:.0f} + {experts:.0f} = {everything:.0f} KiB" in text
+
+
 @pytest.mark.slow
 def test_no_policy_saves_and_recomputes_more_than_another(maxtext):
     """A saved value is not recomputed, so if one policy saves a superset of another's names, it recomputes no more."""

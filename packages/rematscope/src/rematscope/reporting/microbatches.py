@@ -142,9 +142,32 @@ class Microbatches:
             evaluate([of_whole[op] for op in loop.after], outside)
             known = [*loop.crossing, *(v for op in loop.after for v in op.outvars)]
             inside |= {v: outside[v] for v in known}
-            divided_values = [v for v in known if v in axes]
+            repeated = self._evaluate_repeated(loop.after, of_whole, axes, inside)
+            divided_values = [v for v in known if v in axes and v not in repeated]
             parts |= {v: stacked(outside[v], axes[v], count, blocks=blocks) for v in divided_values}
         return [value_of(v, outside) for v in outputs]
+
+    def _evaluate_repeated(
+        self,
+        operations: Sequence[Operation],
+        of_whole: Mapping[Operation, Operation],
+        axes: Mapping[Variable, int],
+        inside: dict[Any, Any],
+    ) -> set[Variable]:
+        """Run operations whose results are equal for all parts, and return these results.
+
+        An example is a bias that is broadcast to the shape of the batch. Its value for a part is computed in place of
+        that for the whole batch, which may be large.
+        """
+        found = set[Variable]()
+        for op in operations:
+            is_divided = any(v in axes and v not in found for v in variables_of(op.invars))
+            if is_divided or axes.keys().isdisjoint(op.outvars):
+                continue
+            if commutes(of_whole[op].eqn, op.eqn, self._count, may_make=False):
+                evaluate([op], inside)
+                found.update(op.outvars)
+        return found
 
     def _axes_outside_loops(self, of_whole: Mapping[Operation, Operation]) -> dict[Variable, int]:
         """Return the batch axes of the results of operations for a part, given those for the whole batch.

@@ -19,6 +19,7 @@ from rematscope.reporting.arrays import Arguments
 from rematscope.reporting.batch_axis import NotPaired, axes_of, makes_batch, programs_commute, run_part
 from rematscope.reporting.chunks import chunked_batch
 from rematscope.reporting.rewrite import Changes, losses_of
+from rematscope.reporting.subject import Subject
 from rematscope.tracing.static_values import is_not_array
 
 COUNT = 3
@@ -815,3 +816,13 @@ def test_the_statistics_of_batch_normalization_change_in_chunks_without_jit():
     )
     for one, other in zip(*(jax.tree.leaves(nnx.state(model)) for model in models), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_loss_that_does_not_read_the_batch_stays_if_another_one_is_divided():
+    def step(w, scale, x):
+        values, gradient = jax.value_and_grad(lambda w: jnp.mean(jnp.sin(jnp.sin(x @ w) @ w)) * jnp.exp(scale))(w)
+        return w - gradient, scale - jax.grad(lambda s: jnp.exp(s) * (values + 1))(scale)
+
+    args = jnp.eye(8) / 2, jnp.float32(0.5), jnp.linspace(-1, 2, 128).reshape(16, 8)
+    assert_same_results(step, rewrite(step, chunks=4, in_axes=(None, None, 0)), args)
+    assert Subject(step, args, {}, None, "cpu").in_axes == (None, None, 0)

@@ -1,15 +1,20 @@
 """The search of `report`: which changes it tries, when it ends, and what the report says about both."""
 
 import dataclasses
+import functools
 import types
 
 import jax
 import jax.numpy as jnp
 import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
 
 import rematscope
+from rematscope import PlanError
 from rematscope.reporting import fixes
 from rematscope.reporting.fixes import Search
+from rematscope.reporting.flat_step import OtherSizeError
 from rematscope.reporting.report import Proposal
 from rematscope.reporting.rewrite import Changes
 from rematscope.reporting.subject import Subject, divisors
@@ -179,3 +184,66 @@ def test_proofs_for_several_numbers_of_microbatches_trace_the_whole_batch_once()
     lengths.clear()
     assert not any(map(subject.why_no_microbatches, (2, 4, 2)))
     assert lengths == [8, 4, 2]
+
+
+def test_a_number_of_chunks_that_the_step_refuses_counts_as_no_trace():
+    def of_eight_or_more(ws, x):
+        if len(x) < 8:
+            raise ValueError("fewer examples than devices")
+        return repeated_layers(ws, x)
+
+    subject = Subject(of_eight_or_more, REPEATED, {}, None, "cpu")
+    search = Search(subject, 1, 6, lambda *_: None)
+    search.tried[Changes()] = subject.traced(Changes())
+    before = subject.operations
+    assert search._trace_changes(Changes(chunks=1024, in_axes=(None, 0)), within_limit=False) is None
+    assert subject.operations == before
+    assert search._is_impossible("chunks", 1024) and not search._is_impossible("chunks", 512)
+
+
+def test_one_example_for_each_of_several_devices_comes_last(monkeypatch):
+    asked = []
+
+    def refuse(self, chosen, option, count):
+        asked.append(count)
+        if count > 8:
+            self._errors[Changes(chunks=count)] = OtherSizeError("fewer examples than devices")
+        return []
+
+    monkeypatch.setattr(fixes, "_DIVISION_OPERATIONS", 0)
+    monkeypatch.setattr(Search, "_first_that_may_fit", lambda self, chosen, option, counts: counts[0])
+    monkeypatch.setattr(Search, "_trace_parts", refuse)
+    subject = types.SimpleNamespace(in_axes=(0,), batch_size=lambda in_axes: 128, operations=1)
+    search = Search(subject, 1, 6, lambda *_: None)
+    for expected in ([2, 64, 32, 16, 8], [2, 4]):
+        asked.clear()
+        search._trace_in_parts([Changes()], "chunks", [2, 4, 8, 16, 32, 64])
+        assert asked == expected
+
+
+def test_a_plan_that_is_refused_before_its_search_counts_as_no_operations():
+    @jax.jit
+    @functools.partial(jax.shard_map, mesh=jax.make_mesh((1,), ("i",)), in_specs=P(), out_specs=P(), check_vma=False)
+    def step(w):
+        return w - jax.grad(lambda w: jnp.sum(lax.psum(jnp.sin(jnp.sin(w) @ w), "i")))(w)
+
+    subject = Subject(step, [jax.ShapeDtypeStruct((64, 64), jnp.float32)], {}, None, jax.default_backend())
+    search = Search(subject, 2**20, 6, lambda *_: None)
+    search.tried[Changes()] = subject.traced(Changes())
+    assert search._plan_gradient() is None
+    assert "uses the axis i" in str(search.refused)
+    assert subject.operations < 5 * subject.size
+
+
+def test_the_reason_is_given_if_microbatches_are_proved_but_cannot_be_made(monkeypatch):
+    traced = Subject.traced
+
+    def refuse(self, changes):
+        if changes.microbatches > 1:
+            raise PlanError("It draws random numbers in a loop.")
+        return traced(self, changes)
+
+    monkeypatch.setattr(Subject, "why_no_microbatches", lambda self, count: "")
+    monkeypatch.setattr(Subject, "traced", refuse)
+    report = rematscope.report(repeated_layers, *REPEATED, memory="3 MiB")
+    assert "No microbatches: It draws random numbers in a loop." in report.advice

@@ -50,6 +50,10 @@ Runner = Callable[[Sequence[Any]], list[Any]]
 _SPLIT_REDUCTIONS = frozenset({"reduce_sum", "reduce_prod", "reduce_and", "reduce_or"})
 
 
+class ReadsNoBatch(NotPaired):
+    """No operation of a loss reads values that have a batch axis."""
+
+
 @dataclasses.dataclass(eq=False)
 class _Step:
     """An operation of a loss.
@@ -135,7 +139,8 @@ class ChunkedLoss:
         self.hidden_bytes = sum(nbytes(v.aval) for v in self._hidden)
         self.all_bytes = sum(nbytes(v.aval) for step in steps for v in step.outvars)
         if not self.hidden_bytes:
-            raise NotPaired(self._why_undivided(steps))
+            reads_batch = any(self._axis_of(v) is not None for step in steps for v in step.invars)
+            raise (NotPaired if reads_batch else ReadsNoBatch)(self._why_undivided(steps))
 
     # Analysis
 

@@ -13,6 +13,7 @@ from rematscope.errors import PlanError
 from rematscope.jax_compat.policies import policy_name
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.render.units import bytes_text
+from rematscope.reporting.flat_step import OtherSizeError
 from rematscope.reporting.rewrite import NESTED, Changes
 from rematscope.reporting.subject import Subject, Traced, divisors
 from rematscope.xla.measure import Measurement
@@ -128,6 +129,7 @@ class Search:
         self.measured: dict[Changes, Measurement] = {}
         self.refused: dict[str, str] = {}
         self.tried: dict[Changes, Traced] = {}
+        self._errors: dict[Changes, Exception] = {}  # those of changes that cannot be applied
         self.is_complete = True  # whether all changes were traced
 
     def run(self) -> Changes | None:
@@ -312,8 +314,11 @@ class Search:
                 return
             counts = self._part_counts("microbatches")
         self._trace_in_parts(chosen, "microbatches", counts)
+        errors = [str(error) for changes, error in self._errors.items() if changes.microbatches > 1]
         if any(changes.microbatches > 1 for changes in self.tried):  # only some numbers of microbatches are refused
             self.refused.pop("microbatches", None)
+        elif errors:
+            self.refused.setdefault("microbatches", errors[0])
 
     def _divided_axes(self, option: str) -> tuple[Any, ...]:
         """Return the axes of the arguments that an option of `rewrite` divides."""
@@ -361,21 +366,26 @@ class Search:
         Returns:
           Whether any number of parts is expected to fit.
         """
-        counts = list(numbers)
-        if option != "head_chunks" and len(counts) > 1 and counts[-1] == self._batch_size(option):
+        counts = [number for number in numbers if not self._is_impossible(option, number)]
+        # The largest number that a step on several devices does not refuse leaves one example for each device.
+        are_single = len(counts) < len(numbers) or (
+            option != "head_chunks" and counts[-1:] == [self._batch_size(option)]
+        )
+        if are_single and len(counts) > 1:
             # Single examples come last: JAX traces axes of length 1 differently, so the proof takes long and may fail.
             if self._trace_in_parts(chosen, option, counts[:-1]):
                 return True
             if not any(getattr(each, option) > 1 for each in self.tried) and not self._may_divide_further:
                 return False  # all other numbers of parts were refused
             counts = counts[-1:]
+        if not counts:
+            return False
         first = self._first_that_may_fit(chosen, option, counts)
         if self._are_small(self._trace_parts(chosen, option, first)):
             return True
         counts = [count for count in counts if count > first]
         while counts and not (found := self._trace_parts(chosen, option, counts[-1])):
-            counts.pop()
-            if not self._may_divide_further:
+            if not self._is_impossible(option, counts.pop()) and not self._may_divide_further:
                 return False
         if not counts or not self._are_small(found):
             return False
@@ -444,7 +454,14 @@ class Search:
                 continue
             if self._may_divide_further or not any(made):
                 made.append(self._trace_changes(dataclasses.replace(changes, **parts), within_limit=False))
+                if self._is_impossible(option, count):
+                    break
         return [t for t in made if t is not None]
+
+    def _is_impossible(self, option: str, count: int) -> bool:
+        """Return whether the step is known to refuse the batch size of a number of parts."""
+        errors = self._errors.items()
+        return any(getattr(c, option) == count and isinstance(error, OtherSizeError) for c, error in errors)
 
     @property
     def _may_divide_further(self) -> bool:
@@ -486,6 +503,8 @@ class Search:
                 self.refused["auto"] = "the search for a plan would take minutes for so many operations."
                 return None
             if peak <= 0 or self._trace_changes(changes, within_limit=False) is None:
+                if not isinstance(self._errors.get(changes), PlanError):  # an error before the search for a plan
+                    self.subject.operations -= takes
                 return None
             over = self._compile_changes(changes) - self.limit
             if over <= 0:
@@ -508,6 +527,7 @@ class Search:
             self.tried[changes] = self.subject.traced(changes)
         except Exception as error:  # a change that a step cannot have is left out, whatever its library says
             self.refused[str(changes)] = str(error)
+            self._errors[changes] = error
             return None
         return self.tried[changes]
 

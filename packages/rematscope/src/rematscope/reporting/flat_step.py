@@ -89,6 +89,10 @@ def cotangent_divisor(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
+class OtherSizeError(PlanError):
+    """Raised for a step that cannot run with the batch size of a part."""
+
+
 def explain_other_size(step: FlatStep, error: Exception, option: str = "") -> str:
     """Return a sentence on why a step cannot run with another batch size, which an option may need."""
     reason = (str(error) or type(error).__name__).splitlines()[0]

@@ -39,8 +39,8 @@ from rematscope.reporting.arrays import (
 )
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.batch_axis import NotPaired
-from rematscope.reporting.chunks import chunked_batch, chunked_head
-from rematscope.reporting.flat_step import FlatStep, explain_other_size
+from rematscope.reporting.chunks import ReadsNoBatch, chunked_batch, chunked_head
+from rematscope.reporting.flat_step import FlatStep, OtherSizeError, explain_other_size
 from rematscope.reporting.microbatches import Microbatches
 from rematscope.reporting.nnx_objects import objects_in, set_state, state_of, with_places, without_places
 from rematscope.reporting.whole_values import WholeValues
@@ -166,25 +166,49 @@ def with_head_in_chunks(loss: Callable[..., Any], changes: Changes) -> Callable[
     return replace_calls(with_checkpoints(loss, changes), run)
 
 
-def in_chunks(loss: Callable[..., Any], part: Any, changes: Changes) -> Callable[..., Any]:
-    """Return a loss computed in chunks of its batch, with the checkpoints of `changes`.
+class _Chunks:
+    """The losses of a step in chunks of the batch, with the checkpoints of `changes`.
+
+    A loss that does not read the batch, such as that of a temperature, stays as it is if another loss is divided.
 
     Args:
-      loss: the loss.
-      part: its jaxpr for one part of the batch, with these checkpoints.
+      parts: the jaxprs of the losses for one part of the batch, with these checkpoints, in the order of their traces.
       changes: the changes.
     """
 
-    def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
+    def __init__(self, parts: Iterable[Any], changes: Changes):
+        self._parts, self._changes = iter(parts), changes
+        self._is_divided = False
+        self._refusals = list[PlanError]()
+
+    def change(self, loss: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the next loss in chunks."""
+        part = next(self._parts)
+        return replace_calls(with_checkpoints(loss, self._changes), functools.partial(self._run, part))
+
+    def _run(self, part: Any, once: CalledOnce, leaves: Sequence[Any]) -> Any:
+        count, in_axes = self._changes.chunks, self._changes.in_axes
         try:
-            chunked = chunked_batch(once.jaxpr, part, changes.chunks, changes.saved or 0)
+            chunked = chunked_batch(once.jaxpr, part, count, self._changes.saved or 0)
         except NotPaired as error:
-            raise PlanError(
-                f"The loss cannot be computed in {changes.chunks} chunks along in_axes={changes.in_axes}: {error}"
-            ) from None
+            refusal = PlanError(f"The loss cannot be computed in {count} chunks along in_axes={in_axes}: {error}")
+            if not isinstance(error, ReadsNoBatch):
+                raise refusal from None
+            self._refusals.append(refusal)
+            return once.run(once.jaxpr, leaves)
+        self._is_divided = True
         return once.returning(chunked.run(leaves))
 
-    return replace_calls(with_checkpoints(loss, changes), run)
+    def checked(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a step with these losses that raises PlanError if none of them is divided."""
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            results = step(*args, **kwargs)
+            if self._refusals and not self._is_divided:
+                raise self._refusals[0]
+            return results
+
+        return run
 
 
 def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[..., Any]:
@@ -342,6 +366,7 @@ class Rewritten(Constant):
         if not changes.changes_loss:
             return getattr(f, method) if method else f
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
+        checked: Callable[[Any], Any] = lambda step: step  # noqa: E731
         if changes.auto is not None:
             change = functools.partial(
                 planned_in_step, peak=changes.auto, target=jax.default_backend(), step=self.__name__
@@ -349,11 +374,11 @@ class Rewritten(Constant):
         elif changes.head_chunks > 1:
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:
-            losses = iter(self._losses_of_a_part(args, kwargs, is_step))
-            change = lambda loss: in_chunks(loss, next(losses), changes)  # noqa: E731
+            chunks = _Chunks(self._losses_of_a_part(args, kwargs, is_step), changes)
+            change, checked = chunks.change, chunks.checked
         if not is_step:
-            return lambda *args, **kwargs: self._changed_loss(change, args, kwargs)
-        return transform_losses(getattr(f, method) if method else f, change, self)
+            return checked(lambda *args, **kwargs: self._changed_loss(change, args, kwargs))
+        return checked(transform_losses(getattr(f, method) if method else f, change, self))
 
     def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
@@ -372,7 +397,7 @@ class Rewritten(Constant):
             except PlanError:
                 raise
             except Exception as error:  # any error that the function raises for another batch size
-                raise PlanError(explain_other_size(step, error, "chunks")) from error
+                raise OtherSizeError(explain_other_size(step, error, "chunks")) from error
         return self._parts[key]
 
     def _leaf_axes(self, arguments: Arguments) -> list[int | None]:

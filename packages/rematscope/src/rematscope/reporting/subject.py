@@ -19,8 +19,8 @@ from rematscope.jax_compat.vjp_hook import record_gradients
 from rematscope.memory.xla_estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
-from rematscope.reporting.chunks import chunked_batch
-from rematscope.reporting.flat_step import FlatStep, batch_shape
+from rematscope.reporting.chunks import ChunkedLoss, ReadsNoBatch, chunked_batch
+from rematscope.reporting.flat_step import FlatStep, OtherSizeError, batch_shape
 from rematscope.reporting.head_axes import first_of_head, program_with_head
 from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
 from rematscope.scheduling.blocks import loops_deep
@@ -116,7 +116,11 @@ class Subject:
                 self.operations += self.size
             f = self.arguments.bound(self.changed(changes, is_checked=True))
             differentiate = False if self.is_step else None
-            passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
+            try:
+                passes = trace_call(f, self.arguments.args, self.arguments.kwargs, differentiate)
+            except OtherSizeError:
+                self.operations -= self.size  # it takes far less time than a trace
+                raise
             self._check_outputs(passes)
             work = operations(passes.cost)
             offloaded = changes.microbatches * passes.host_bytes()
@@ -295,7 +299,13 @@ class Subject:
         axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
         count = divisors(FlatStep(self.f, self._flat_leaves, axes, self.name).batch_lengths[0])[0]
         parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
-        chunked = [chunked_batch(one, part, count) for one, part in zip(whole, parts, strict=True)]
+        chunked = list[ChunkedLoss]()
+        for i, (one, part) in enumerate(zip(whole, parts, strict=True)):
+            try:
+                chunked.append(chunked_batch(one, part, count))
+            except ReadsNoBatch:  # it stays as it is
+                if i + 1 == len(whole) and not chunked:
+                    raise
         return sum(each.hidden_bytes for each in chunked), sum(each.all_bytes for each in chunked)
 
     def _axes_candidates(self) -> list[tuple[Any, ...]]:

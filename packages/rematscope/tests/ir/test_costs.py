@@ -23,19 +23,23 @@ def cost(function, primitive, *args):
     return found
 
 
-def test_a_matmul_costs_two_flops_per_multiply_add():
+BFLOAT16 = array(3, 4, dtype=jnp.bfloat16)
+COSTS = {
     # 5 × 3 results of 4 multiply-adds each; reads 20 and 12 numbers, writes 15.
-    assert cost(jnp.dot, "dot_general", array(5, 4), array(4, 3)) == Cost(flops=2 * 5 * 3 * 4, bytes=4 * (20 + 12 + 15))
-
-
-def test_an_element_wise_operation_costs_one_for_each_result():
+    "dot_general": (jnp.dot, [array(5, 4), array(4, 3)], Cost(flops=2 * 5 * 3 * 4, bytes=4 * (20 + 12 + 15))),
     # One operation for each of 12 results; two operands read, one result written, 2 bytes each in bf16.
-    a = array(3, 4, dtype=jnp.bfloat16)
-    assert cost(lambda a, b: a * b, "mul", a, a) == Cost(flops=12, bytes=2 * 3 * 12)
+    "mul": (lambda a, b: a * b, [BFLOAT16, BFLOAT16], Cost(flops=12, bytes=2 * 3 * 12)),
+    "sin": (jnp.sin, [array(3, 4)], Cost(transcendentals=12, bytes=4 * 2 * 12)),
+    "transpose": (jnp.transpose, [array(3, 4)], Cost(bytes=4 * 2 * 12)),
+    # One addition for each element read.
+    "reduce_sum": (jnp.sum, [array(3, 4)], Cost(flops=12, bytes=4 * (12 + 1))),
+}
 
 
-def test_a_transcendental_is_counted_apart_from_flops():
-    assert cost(jnp.sin, "sin", array(3, 4)) == Cost(transcendentals=12, bytes=4 * 2 * 12)
+@pytest.mark.parametrize("primitive", COSTS)
+def test_an_operation_costs_its_flops_and_the_bytes_that_it_reads_and_writes(primitive):
+    function, args, expected = COSTS[primitive]
+    assert cost(function, primitive, *args) == expected
 
 
 @pytest.mark.parametrize(("power", "multiplications"), [(2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2)])
@@ -53,15 +57,6 @@ def test_a_solver_costs_the_solve_that_runs():
         return lax.custom_linear_solve(lambda x: a @ (a @ x), b, lambda _, b: b / 3, symmetric=True)
 
     assert cost(jax.checkpoint(f), "custom_linear_solve", array(4, 4), array(4)).flops == 4
-
-
-def test_moving_data_costs_bytes_only():
-    assert cost(jnp.transpose, "transpose", array(3, 4)) == Cost(bytes=4 * 2 * 12)
-
-
-def test_a_sum_costs_one_addition_for_each_element_read():
-    # One addition for each element read.
-    assert cost(jnp.sum, "reduce_sum", array(3, 4)) == Cost(flops=12, bytes=4 * (12 + 1))
 
 
 def test_scatter_add_costs_the_added_elements_not_the_table():

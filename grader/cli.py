@@ -205,7 +205,7 @@ def batch(
     """
     os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
-    from grader.classroom.report import NOT_GRADED, Report, some
+    from grader.classroom.report import NOT_GRADED, Report, first_files
     from grader.isolation import sandbox  # imports JAX
 
     name = _find_page(exercise).name if exercise else None
@@ -236,7 +236,7 @@ def batch(
     count = len(handed_in.learners)
     print(f"The grades of {counted(count, 'learners')} are in {out / 'grades.csv'}; the seed was {report.seed}.")
     if not_graded := [f"{each.learner}/{each.path}".lstrip("/") for each in report.not_graded]:
-        print(f"Not graded: {some(not_graded)}. The reasons are in {out / NOT_GRADED}.")
+        print(f"Not graded: {first_files(not_graded)}. The reasons are in {out / NOT_GRADED}.")
     for machine, why in place.set_aside.items():
         print(f"The worker {machine} was not used: {why}.")
     _print_isolation(unsandboxed, without, place.uncounted)
@@ -395,7 +395,7 @@ def watch_(
 
     with _unknown_exercises_refused():
         try:
-            watched = watch.Watch(*(watch.meant(what) if what else (watch.first_page(), None)), Console())
+            watched = watch.Watch(*(watch.find_watched_file(what) if what else (watch.first_page(), None)), Console())
         except find.NoAnswer as error:
             _end_with_error(error)
     try:

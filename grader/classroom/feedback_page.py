@@ -16,7 +16,7 @@ from grader.verdicts.views import VerdictView
 
 
 @functools.cache
-def note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
+def grading_note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
     """Return the note below all grades on how they were made. `in_groups` is that of `Report`."""
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())

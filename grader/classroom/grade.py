@@ -80,7 +80,7 @@ class Grade:
       picture: the answer's two programs, or None. It comes from the answer's own process, so it never affects the
         verdict.
       digest: the digest of the submission; "" if there is none, or if the grade is not saved.
-      code: the hash of the code and the catalog that produced the grade, see `versions.code`; "" if `digest` is "".
+      code: the hash of the code and the catalog that produced the grade (`versions.hash_code`); "" if `digest` is "".
     """
 
     learner: str

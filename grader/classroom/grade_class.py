@@ -25,7 +25,7 @@ from grader.classroom.collect import Class, Listed, NotGraded, Refused, Submissi
 from grader.classroom.control import Control
 from grader.classroom.executors import Cluster, LocalExecutor, WorkerRejected
 from grader.classroom.grade import Grade
-from grader.classroom.report import Report, completed
+from grader.classroom.report import Report, complete_grades
 from grader.classroom.run_folder import Run, Tries
 from grader.classroom.seeds import number
 from grader.isolation.limits import FOR_BATCH, TimedOut
@@ -79,7 +79,7 @@ def grade_class(
         every = [*graded, *grades]
         to_others = [NotGraded(grade.learner, grade.name, grade.reason) for grade in every if _is_another_s(grade)]
         asked, without = [grade for grade in every if not _is_another_s(grade)], [*not_graded, *to_others]
-        best = completed(asked, handed_in.learners, [exercise] if exercise else [], without, handed_in.unreadable)
+        best = complete_grades(asked, handed_in.learners, [exercise] if exercise else [], without, handed_in.unreadable)
         counted = set(map(id, best))
         others = sorted((g for g in asked if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
         settings = run.settings

@@ -20,7 +20,7 @@ from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NoVerdict, TimedOut
-from grader.isolation.remote_capture import RemoteCapture, file_not_judged, safe
+from grader.isolation.remote_capture import RemoteCapture, file_not_judged, safe_file_name
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
 from grader.judging import illustrate, judge
@@ -189,7 +189,7 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, second
     user who grades. Its own limits apply instead of `seconds`."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / safe(submission.name)
+        path = Path(folder) / safe_file_name(submission.name)
         path.write_bytes(submission.content)
         verdict = check_file(path, FOR_BATCH, submission.exercise, number(seed, secret, submission.learner))
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
@@ -227,7 +227,7 @@ def _render_picture(remote: RemoteCapture, verdict: Verdict, which: int, in_time
     task = registry.task(verdict.exercise)
     if task.shown is None:
         return None
-    case, marked, title = illustrate.scene(verdict, task.shown)
+    case, marked, title = illustrate.choose_scene(verdict, task.shown)
     try:
         drawn = remote.render(which, case, marked)
     except TimedOut:

@@ -13,7 +13,7 @@ from typing import Any
 
 from grader.classroom import spreadsheet
 from grader.classroom.collect import NotGraded
-from grader.classroom.feedback_page import feedback_page, note
+from grader.classroom.feedback_page import feedback_page, grading_note
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
 from grader.util.versions import versions
@@ -32,7 +32,7 @@ class Report:
     Attributes:
       seed: the seed of the shapes.
       sandboxed: whether answers ran in the sandbox, instead of with the privileges of the user who graded.
-      grades: one grade per learner and exercise; see `completed`.
+      grades: one grade per learner and exercise; see `complete_grades`.
       others: the grades of further answers to the same exercises, which do not count.
       not_graded: the files that have no grade.
       in_groups: whether each answer had its own control group; None if unknown.
@@ -128,10 +128,10 @@ class Report:
 
     @property
     def _grading_note(self) -> str:
-        return note(self.seed, self.sandboxed, self.in_groups)
+        return grading_note(self.seed, self.sandboxed, self.in_groups)
 
 
-def completed(
+def complete_grades(
     graded: Iterable[Grade],
     learners: Iterable[str],
     asked: Iterable[str] = (),
@@ -168,7 +168,7 @@ def completed(
     for learner in learners:
         text = "There is no answer to this exercise."
         if files[learner]:
-            text += f" Not graded: {some(files[learner])}."
+            text += f" Not graded: {first_files(files[learner])}."
         outcome, kind = Outcome.NOT_ATTEMPTED, FindingKind.NOT_ATTEMPTED
         if reason := (unreadable or {}).get(learner):
             outcome, kind = Outcome.NOT_JUDGED, FindingKind.NOT_JUDGED
@@ -180,7 +180,7 @@ def completed(
     return [best[key] for key in sorted(best)]
 
 
-def some(files: Sequence[str], most: int = 5) -> str:
+def first_files(files: Sequence[str], most: int = 5) -> str:
     """Return the first files of many, and how many more there are."""
     more = f" and {len(files) - most:,} more" if len(files) > most else ""
     return ", ".join(files[:most]) + more

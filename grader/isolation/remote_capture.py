@@ -77,7 +77,7 @@ class RemoteCapture:
         late, said, found = False, True, False
         try:
             line.settimeout(self._limits.seconds)
-            messages.send(line, Capture(safe(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
+            messages.send(line, Capture(safe_file_name(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
             with self._process.at_work():
                 outcome, _ = messages.receive(
                     line, _MAX_MESSAGE, [AnswerFound, NoEvidence], deadline - time.monotonic()
@@ -157,7 +157,7 @@ class RemoteCapture:
             return None
 
 
-def safe(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """Return a file's name if it is safe to use and to show. If it is too long or not printable, return another
     name."""
     path = Path(name)
@@ -166,7 +166,7 @@ def safe(name: str) -> str:
 
 def file_not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
     """Return the verdict on a file that could not be judged, for this reason."""
-    return not_judged(exercise, f"{safe(name)} could not be judged: {reason}.", advice)
+    return not_judged(exercise, f"{safe_file_name(name)} could not be judged: {reason}.", advice)
 
 
 # The findings that an answer's process may return instead of evidence, after it has found the answer and before. Other

@@ -130,7 +130,7 @@ class Zygote:
 
     def __init__(self, jobs: int = 1):
         bwrap = shutil.which("bwrap")
-        if not system_calls.knows():
+        if not system_calls.is_known_machine():
             raise SandboxError("The sandbox needs Linux on x86-64 or arm64. Grade there, or with --unsandboxed.")
         if bwrap is None:
             raise SandboxError(

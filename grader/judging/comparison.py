@@ -57,7 +57,7 @@ def tensor_type_of(array: np.ndarray) -> TensorType:
     return TensorType(array.shape, str(array.dtype))
 
 
-def example(array: np.ndarray) -> str:
+def summarize_array(array: np.ndarray) -> str:
     """Return an array in a few characters: a scalar's value, or the type and the largest absolute value."""
     values = as_float(array)
     if array.ndim == 0:

@@ -34,7 +34,7 @@ def explained_by_programs(verdict: Verdict) -> list[Finding]:
     ]
 
 
-def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], str]:
+def choose_scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], str]:
     """Return the best single picture of an answer: the name of a case (None for the page's shapes), the positions of
     the residuals to mark, and a title. `shown` is the case with the page's shapes."""
     for finding in explained_by_programs(verdict):

@@ -8,7 +8,7 @@ import numpy as np
 from grader.exercises.feedback import KnownMistake
 from grader.exercises.spec import Expect, Task
 from grader.judging.answer_run import AnswerRun, CaseRun
-from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close, example, tensor_type_of
+from grader.judging.comparison import ROUNDING, agree, agreeing, as_float, close, summarize_array, tensor_type_of
 from grader.judging.findings import CaseFinding, group_findings
 from grader.judging.reference import traced_mistakes
 from grader.tracing.evidence import Evidence, FailureKind
@@ -113,8 +113,8 @@ def _of_values(
         finding = Finding(
             FindingKind.WRONG_VALUE,
             f"{text}: {says}." if says else f"{text}.",
-            expected=example(tried.wanted_output),
-            got=example(got),
+            expected=summarize_array(tried.wanted_output),
+            got=summarize_array(got),
             next=question,
         )
         yield CaseFinding("value", tried.case.name, finding)
@@ -201,8 +201,8 @@ def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
             finding = Finding(
                 FindingKind.WRONG_GRADIENT,
                 f"The value is right, but the {subject} {how}.",
-                expected=f"{whose}{example(tried.wanted_gradients[of[0]])}",
-                got=f"{whose}{example(tried.gradients[of[0]])}",
+                expected=f"{whose}{summarize_array(tried.wanted_gradients[of[0]])}",
+                got=f"{whose}{summarize_array(tried.gradients[of[0]])}",
                 next=question,
             )
             yield CaseFinding((*names, how), tried.case.name, finding)

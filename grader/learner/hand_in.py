@@ -12,7 +12,7 @@ from grader.exercises import registry
 from grader.isolation import check_file
 from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
-from grader.util.fresh_files import fresh
+from grader.util.fresh_files import create_fresh_file
 from grader.util.versions import now, versions
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.render import write_whole
@@ -49,7 +49,7 @@ def submit(path: Path | None = None) -> Path:
     path = path or Path(f"remat-workbook-{date.today().isoformat()}.json")
     written = None
     try:
-        written = fresh(path)
+        written = create_fresh_file(path)
         write_whole(written, text)
     except OSError as error:
         if written:

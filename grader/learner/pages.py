@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.exercises import registry
-from grader.util.fresh_files import fresh
+from grader.util.fresh_files import create_fresh_file
 from rematscope.render import write_whole
 
 ROOT = Path(__file__).parents[2]
@@ -128,7 +128,7 @@ def reset(page: Page) -> Path | None:
     try:
         if page.path.exists():
             # The copy is written first, and the page is replaced in one step, so that nothing is lost at any time.
-            kept = fresh(page.path.with_name(f"my_{page.path.name}"))
+            kept = create_fresh_file(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
         write_whole(page.path, shipped_page(page))
         return kept

@@ -16,7 +16,7 @@ from typing import Any
 import platformdirs
 
 from grader.answers import find
-from grader.util.fresh_files import fresh
+from grader.util.fresh_files import create_fresh_file
 from grader.util.versions import now, versions
 from grader.util.words import counted
 from grader.verdicts.verdict import Outcome, Verdict
@@ -218,7 +218,7 @@ class Progress:
 
     def _move_aside(self) -> Path:
         """Rename the file to a unique name."""
-        aside = fresh(self.path.with_name("progress.damaged.sqlite"))
+        aside = create_fresh_file(self.path.with_name("progress.damaged.sqlite"))
         try:
             os.replace(self.path, aside)
         except OSError:

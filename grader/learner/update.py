@@ -16,7 +16,7 @@ from grader.exercises import registry
 from grader.learner import pages
 from grader.learner.page_text import is_stub, python_file
 from grader.learner.pages import Page
-from grader.util.fresh_files import fresh
+from grader.util.fresh_files import create_fresh_file
 from rematscope.render import write_whole
 
 SHIPPED = "cells.txt"  # in the pages' archive
@@ -93,7 +93,7 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     kept = list[Path]()
     try:
         for path in mine:
-            kept.append(fresh(page.path.with_name(f"my_{page.path.name}")))
+            kept.append(create_fresh_file(page.path.with_name(f"my_{page.path.name}")))
             write_whole(kept[-1], path.read_bytes())
         if free:
             write_whole(page.path, _page_with_answer(answer, page))

@@ -183,7 +183,7 @@ class Watch:
         self._ended = True
 
 
-def meant(what: str) -> tuple[Page, Path | None]:
+def find_watched_file(what: str) -> tuple[Page, Path | None]:
     """Return the exercise to watch, and the learner's file if it is not the exercise's page.
 
     Args:

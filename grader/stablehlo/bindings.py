@@ -19,13 +19,13 @@ def operations(block: ir.Block) -> list[ir.Operation]:
     return [view.operation for view in block.operations]
 
 
-def numbered(module: ir.Module) -> dict[ir.Operation, int]:
+def operation_offsets(module: ir.Module) -> dict[ir.Operation, int]:
     """Return the offset of each operation in its function.
 
     A call takes as many offsets as the called function has operations. So the sum of an operation's offset and the
     offsets of the calls that lead to it is a unique place for each call of its function.
     """
-    bodies = {name: walked(function) for name, function in functions(module).items()}
+    bodies = {name: walk_operations(function) for name, function in functions(module).items()}
     offsets: dict[ir.Operation, int] = {}
     sizes: dict[str, int] = {}
 
@@ -43,7 +43,7 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
     return offsets
 
 
-def walked(op: Op) -> list[ir.Operation]:
+def walk_operations(op: Op) -> list[ir.Operation]:
     """Return an operation and all operations in it, each after those in its own regions."""
     walked: list[ir.Operation] = []
 

@@ -17,7 +17,7 @@ from grader.stablehlo.bindings import (
     element_type,
     functions,
     integers,
-    numbered,
+    operation_offsets,
     operations,
     shape_of,
 )
@@ -43,8 +43,8 @@ class Builder:
 
     Attributes:
       sources: maps a value number to the numbers of the values that it is computed from.
-      places: maps a value number to the place of the operation that computes it (`bindings.numbered`), which differs
-        between calls of the same function. Values that are only passed through have no place.
+      places: maps a value number to the place of the operation that computes it (`bindings.operation_offsets`), which
+        differs between calls of the same function. Values that are only passed through have no place.
       matmuls, collectives, gathers, barriers: those found so far, in program order.
       whole: the numbers of the arrays that every device holds as a whole, as far as sharding constraints show.
       mesh: inside a shard_map, the axes of its mesh with their sizes; otherwise None.
@@ -68,7 +68,7 @@ class Builder:
         self._gathered: set[int] = set()
         self._meshes = meshes_of(module)
         self._contractions = Contractions()
-        self._offsets = numbered(module)
+        self._offsets = operation_offsets(module)
         self._first_place = 0  # of the current call
         # The values that determine trip counts, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}

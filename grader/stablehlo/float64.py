@@ -16,12 +16,12 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
-from grader.stablehlo.bindings import Op, element_type, function_type, functions, operations, splat, walked
+from grader.stablehlo.bindings import Op, element_type, function_type, functions, operations, splat, walk_operations
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import DTYPES, TensorType
 
 
-def widened(text: str) -> str:
+def widen_program(text: str) -> str:
     """Return a program's shadow.
 
     Args:
@@ -42,7 +42,7 @@ def promote_to_float64(program: StableHloProgram) -> StableHloProgram:
     """Return a program's shadow as a program with the same values and the same value numbers."""
     return dataclasses.replace(
         program,
-        text=widened(program.text),
+        text=widen_program(program.text),
         input_types=tuple(map(_wide_type, program.input_types)),
         output_types=tuple(map(_wide_type, program.output_types)),
     )
@@ -61,7 +61,7 @@ def _wide_type(kind: TensorType) -> TensorType:
 
 def _keep_narrow(module: ir.Module) -> None:
     """Mark the values that keep their dtype, and insert conversions between them and all other values."""
-    for op in walked(module.operation):
+    for op in walk_operations(module.operation):
         is_list = op.name == "stablehlo.constant" and _splat_text(op) is None
         if not is_list and op.name != "stablehlo.bitcast_convert":
             continue

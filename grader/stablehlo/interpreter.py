@@ -19,7 +19,16 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
-from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, numbered, operations, shape_of
+from grader.stablehlo.bindings import (
+    Op,
+    Value,
+    callee,
+    dot_dimensions,
+    functions,
+    operation_offsets,
+    operations,
+    shape_of,
+)
 from grader.stablehlo.devices import (
     COLLECTIVES,
     collective,
@@ -85,7 +94,7 @@ class _Interpreter:
         self.lock, self.has_devices = threading.Lock(), is_on_devices(text)
         with mlir.make_ir_context():
             self.module = ir.Module.parse(text)  # keeps the operations alive
-            self.offsets = numbered(self.module)
+            self.offsets = operation_offsets(self.module)
             self.bodies = {name: op.regions[0] for name, op in functions(self.module).items()}
             self.functions: dict[tuple[object, ...], Callable[[Sequence[Array]], Sequence[Array]]] = {}
             self.run = self.function("main", {})

@@ -78,7 +78,7 @@ def _read_module(module: ir.Module, text: str, outputs: int | None = None) -> St
 def _refuse_unknown_operations(module: ir.Module) -> None:
     refused: set[str] = set()
     types: set[ir.Type] = set()
-    for op in bindings.walked(module.operation):
+    for op in bindings.walk_operations(module.operation):
         name, taken, made = op.name, [operand.type for operand in op.operands], [result.type for result in op.results]
         if name == "stablehlo.custom_call":
             target = bindings.text(op, "call_target_name")

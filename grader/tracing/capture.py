@@ -21,11 +21,11 @@ from jax.extend.mlir.dialects import func
 from jax.interpreters import mlir
 
 from grader.exercises.spec import Case, Question, plain
-from grader.stablehlo.bindings import walked
+from grader.stablehlo.bindings import walk_operations
 from grader.tracing.apply import applied
 from grader.tracing.evidence import Evidence, Failure, FailureKind, Traced
 from grader.tracing.failures import Unusable, failure_of, message_of, refuse_none
-from grader.tracing.retrace import Attempt, Pass, changed, changed_cases, failed_once
+from grader.tracing.retrace import Attempt, Pass, changed_cases, changed_failure, failed_once
 from grader.util.jax_settings import default_settings
 from grader.verdicts.verdict import Verdict, not_judged
 from rematscope.extend import sources_of
@@ -186,7 +186,7 @@ def _ask_in_two_orders(answer: Callable, questions: Sequence[Question], rng: np.
             replies.append(Traced(question.name, failure=failed_once(before.failure, after.failure)))
         elif json.dumps(before.data, sort_keys=True) != json.dumps(after.data, sort_keys=True):  # NaN != NaN
             words = f"it returns {_data_text(before.data)} the first time and {_data_text(after.data)} the second time"
-            replies.append(Traced(question.name, failure=changed(words)))
+            replies.append(Traced(question.name, failure=changed_failure(words)))
         else:
             replies.append(before)
     return tuple(replies)
@@ -241,7 +241,7 @@ def program_text(exported: jax.export.Exported) -> str:
 
 
 def _call_composites(module: ir.Module) -> None:
-    for op in [op for op in walked(module.operation) if op.name == "stablehlo.composite"]:
+    for op in [op for op in walk_operations(module.operation) if op.name == "stablehlo.composite"]:
         with ir.InsertionPoint(op), ir.Location.unknown():
             call = func.CallOp(op.results.types, op.attributes["decomposition"], op.operands)
         for result, called in zip(op.results, call.results, strict=True):

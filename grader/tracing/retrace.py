@@ -140,17 +140,17 @@ def changed_cases(first: Attempt, second: Attempt, forward: Pass, backward: Pass
         traced = index in first.outputs and index in second.outputs
         before, after = first.failures.get(index), second.failures.get(index)
         if traced and not forward.same(index, 0):
-            changes[index] = changed("it computes its result differently the second time")
+            changes[index] = changed_failure("it computes its result differently the second time")
         elif traced and not forward.same(index, 1):
-            changes[index] = changed("it saves other values the second time")
+            changes[index] = changed_failure("it saves other values the second time")
         elif (before is None) != (after is None):
             changes[index] = failed_once(before, after)
         elif before is None and not backward.same(index):
-            changes[index] = changed("it computes its gradients differently the second time")
+            changes[index] = changed_failure("it computes its gradients differently the second time")
     return changes
 
 
-def changed(words: str, source: str | None = None) -> Failure:
+def changed_failure(words: str, source: str | None = None) -> Failure:
     """Return the failure of an answer that keeps state; `words` describe the difference."""
     return Failure(FailureKind.CHANGED, words, source)
 
@@ -163,7 +163,7 @@ def failed_once(before: Failure | None, after: Failure | None) -> Failure:
         words = f"it raises {failure.text}"
     else:
         words = re.sub(r"^Your answer ", "it ", failure.text).rstrip(".")
-    return changed(f"{words}, but only the {'first' if before else 'second'} time", failure.source)
+    return changed_failure(f"{words}, but only the {'first' if before else 'second'} time", failure.source)
 
 
 def _returning_arrays(function: Callable) -> Callable:

@@ -5,7 +5,7 @@ import itertools
 from pathlib import Path
 
 
-def fresh(path: Path) -> Path:
+def create_fresh_file(path: Path) -> Path:
     """Create an empty file with an unused name: `path` itself, or `path` with `_2`, `_3`, … before its suffix.
 
     No two processes get the same name, so writing to the file, or moving another file over it, overwrites no other

@@ -24,11 +24,11 @@ def versions() -> dict[str, str]:
     on = os.environ.get("JAX_REMAT3", "").lower() in REMAT3_ON
     remat3 = {"JAX_REMAT3": "on"} if on else {}
     found = {"python": platform.python_version()} | {k: _package_version(package) for k, package in packages.items()}
-    return found | {"code": code()} | remat3
+    return found | {"code": hash_code()} | remat3
 
 
 @functools.cache
-def code() -> str:
+def hash_code() -> str:
     """Return a hash (twelve hexadecimal digits) of the grader, the catalog, the solutions and rematscope, which changes
     with every change of their code."""
     found = hashlib.sha256()

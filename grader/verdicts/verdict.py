@@ -115,7 +115,7 @@ class Finding:
             ("expected", self.expected),
             ("yours", self.got),
             ("in your code", self.source),
-            ("applies to" if self.advice else "fails for", listed(self.cases) or None),
+            ("applies to" if self.advice else "fails for", list_cases(self.cases) or None),
             ("next", self.next),
         ]
         return [(label, words) for label, words in rows if words is not None]
@@ -124,7 +124,7 @@ class Finding:
 _MOST_CASES = 3  # the number of cases that are listed by name; progress and JSON contain all of them
 
 
-def listed(cases: Sequence[str]) -> str:
+def list_cases(cases: Sequence[str]) -> str:
     """Return the names of cases in one line. If there are many, list the first few and the number of the others."""
     more = len(cases) - _MOST_CASES
     if more < 2:  # " and 1 more case" is not shorter than most names

@@ -276,7 +276,9 @@ def _refuse_as_the_sandbox_does() -> None:
 
 # Filters of system calls apply per thread. All shipped answers are traced and judged in this thread, which shows that
 # the sandbox's list allows all system calls that they need.
-_as_in_the_sandbox = ThreadPoolExecutor(1, initializer=_refuse_as_the_sandbox_does if system_calls.knows() else int)
+_as_in_the_sandbox = ThreadPoolExecutor(
+    1, initializer=_refuse_as_the_sandbox_does if system_calls.is_known_machine() else int
+)
 
 
 def with_few_system_calls[Result](function: Callable[..., Result], *arguments: Any) -> Result:

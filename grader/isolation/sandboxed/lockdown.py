@@ -60,7 +60,7 @@ def enter_namespaces() -> None:
 def prepare() -> None:
     """Prepare what `lock` needs, once for all forks of this process."""
     libc.library()
-    system_calls.made()
+    system_calls.build_filter()
 
 
 def lock(limits: ProcessLimits) -> None:

@@ -111,12 +111,12 @@ _STEP = struct.Struct("=HBBI")  # `struct sock_filter`
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the filter's input, `struct seccomp_data`
 
 
-def knows(machine: str = platform.machine()) -> bool:
+def is_known_machine(machine: str = platform.machine()) -> bool:
     """Return whether this is Linux on a kind of processor whose system calls are known."""
     return sys.platform == "linux" and machine in _MACHINES
 
 
-def allowed(machine: str = platform.machine()) -> dict[str, int]:
+def allowed_calls(machine: str = platform.machine()) -> dict[str, int]:
     """Return the allowed system calls on a kind of processor, as a map from names to numbers."""
     return _call_numbers(_ALLOWED, _MACHINES[machine][0])
 
@@ -128,13 +128,13 @@ def _call_numbers(table: str, column: int) -> dict[str, int]:
 
 def refuse() -> None:
     """Apply the filter to this process and its threads, permanently."""
-    program = ctypes.create_string_buffer(steps := made())
+    program = ctypes.create_string_buffer(steps := build_filter())
     described = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // _STEP.size, ctypes.addressof(program)))
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
 
 
 @functools.cache
-def made() -> bytes:
+def build_filter() -> bytes:
     """Return the filter in the kernel's format."""
     return b"".join(_STEP.pack(*step) for step in _filter_steps(platform.machine()))
 
@@ -149,7 +149,7 @@ def _filter_steps(machine: str) -> list[tuple[int, int, int, int]]:
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
     ]
-    for name, number in allowed(machine).items():
+    for name, number in allowed_calls(machine).items():
         then = [(_RETURN, 0, 0, _ALLOW)] if name not in _ONLY else _check_call(_ONLY[name])
         steps += [(_EQUAL, 0, len(then), number), *then]
     for number in _call_numbers(_REFUSED, column).values():

@@ -178,9 +178,9 @@ def test_the_best_of_several_answers_counts():
         return Grade("ada", outcome, Verdict(NAME, outcome))
 
     graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
-    (best,) = report.completed(graded, ["ada"])
+    (best,) = report.complete_grades(graded, ["ada"])
     assert best.score == 1
-    rows = report.completed(graded, ["ada", "ben"], ["policy_from_rules"])
+    rows = report.complete_grades(graded, ["ada", "ben"], ["policy_from_rules"])
     assert [(g.learner, g.verdict.exercise, g.score) for g in rows] == [
         ("ada", NAME, 1),
         ("ada", "policy_from_rules", 0),

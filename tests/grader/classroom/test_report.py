@@ -10,7 +10,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from grader.classroom.collect import NotGraded
 from grader.classroom.grade import Grade, Picture
-from grader.classroom.report import Report, completed, file_names
+from grader.classroom.report import Report, complete_grades, file_names
 from grader.verdicts.verdict import Effect, Finding, Verdict
 
 NAME = "checkpoint_dot_policy"
@@ -38,7 +38,7 @@ def report():
     graded = [FAILED, PASSED, LOST, dataclasses.replace(FAILED, learner="ben")]
     files = [("", ".git"), ("ben", "notes.txt"), *[("cy", "x.txt")] * 7]
     not_graded = [NotGraded(learner, path, "it is no notebook") for learner, path in files]
-    best = completed(graded, ["=ada", "ben", "cy"], not_graded=not_graded)
+    best = complete_grades(graded, ["=ada", "ben", "cy"], not_graded=not_graded)
     return Report(5, True, best, [grade for grade in graded if grade not in best], not_graded)
 
 
@@ -58,7 +58,7 @@ def test_a_spreadsheet_takes_every_cell_for_text(report):
 
 
 def test_a_row_without_an_answer_names_a_file_that_could_not_be_judged():
-    _, row = completed([LOST], ["ben"], [NAME])
+    _, row = complete_grades([LOST], ["ben"], [NAME])
     assert row.verdict.outcome == "not attempted" and row.reason.endswith("Not graded: =link.py (see its own row).")
 
 

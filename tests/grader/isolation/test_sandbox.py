@@ -288,7 +288,7 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
 
     answer = Submission("a learner", "answer.py", (ROOT / "solutions" / f"{NAME}.py").read_bytes())
     assert grader.grade(answer, seed=1).verdict.passed
-    for place, name, seed in ((illustrate, "scene", 1), (judge, "judge_text", 2)):
+    for place, name, seed in ((illustrate, "choose_scene", 1), (judge, "judge_text", 2)):
         with monkeypatch.context() as patch:
             patch.setattr(place, name, fails)
             failed = grader.grade(answer, seed)

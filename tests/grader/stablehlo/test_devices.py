@@ -19,7 +19,7 @@ from grader.stablehlo.float64 import promote_to_float64, widened_array
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 from rematscope.extend import link_bytes
-from rematscope.ir.collectives import collectives_of, tallied
+from rematscope.ir.collectives import collectives_of, tally_by_kind
 
 
 def program(function, *arguments):
@@ -118,7 +118,7 @@ def test_collectives_agree_with_jax_under_vmap(function, seed):
 def test_a_program_runs_the_collectives_of_the_jaxpr(function):
     on_mesh, x = mapped(function, a=4, b=2), jax.ShapeDtypeStruct((16, 4), jnp.float32)
     forward = rematscope.trace(on_mesh, x).forward  # counted by other code, from the jaxpr
-    wanted = {kind: (s.count, s.link_bytes) for kind, s in tallied(collectives_of(forward)).items()}
+    wanted = {kind: (s.count, s.link_bytes) for kind, s in tally_by_kind(collectives_of(forward)).items()}
     found = {
         each.kind: (
             each.trip_count,

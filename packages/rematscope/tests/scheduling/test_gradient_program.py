@@ -21,7 +21,7 @@ from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import primal_values
-from rematscope.scheduling.zeros import without
+from rematscope.scheduling.zeros import without_cotangents
 
 EXAMPLES = int(os.environ.get("GRADIENT_EXAMPLES", "20"))  # more to explore
 
@@ -47,7 +47,7 @@ def of_programs(made, args, cotangents):
     outputs = forward[: len(forward) - len(made.saved)]
     inputs = made.backward.inputs[-len(cotangents) :]
     absent = [v for v, ct in zip(inputs, cotangents, strict=True) if ct is None]
-    backward = without(made.backward, inputs, set(absent)) if absent else made.backward
+    backward = without_cotangents(made.backward, inputs, set(absent)) if absent else made.backward
     given = [*forward[len(outputs) :], *args, *(ct for ct in cotangents if ct is not None)]
     return [*run_op_by_op(jax.make_jaxpr(backward.__call__)(*given), given), *outputs]
 

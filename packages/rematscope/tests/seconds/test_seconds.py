@@ -249,7 +249,7 @@ def test_a_steps_seconds_are_those_of_every_microbatch_and_of_its_update():
 
 
 def test_calibration_gives_a_device(monkeypatch):
-    monkeypatch.setattr("rematscope.seconds.calibrate.fastest", lambda f, argument: 1.0)
+    monkeypatch.setattr("rematscope.seconds.calibrate.fastest_seconds", lambda f, argument: 1.0)
     here = calibrate()
     assert here.bandwidth == 2 * 8 * 2**28 and here.rate(jnp.float32.dtype) == 2 * 1024**3
     assert here.arithmetic > here.transcendentals > 0 and "calibrate()" in here.source

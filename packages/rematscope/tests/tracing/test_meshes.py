@@ -16,7 +16,7 @@ from releases import since
 
 from rematscope import CollectiveStats, LintKind, lint, measure, print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
-from rematscope.ir.collectives import collectives_of, tallied
+from rematscope.ir.collectives import collectives_of, tally_by_kind
 
 running = since("0.11", "the CPU's devices come to an end with turns in a shard_map within another")
 
@@ -55,7 +55,7 @@ def again(passes):
     return collections.Counter(
         {
             name: sum(times for e, times in passes.backward.walk() if (e.primitive, e.role) == (name, "R"))
-            for name in {e.primitive for e, _ in passes.backward.walk() if collectives.kind(e.primitive)}
+            for name in {e.primitive for e, _ in passes.backward.walk() if collectives.collective_kind(e.primitive)}
         }
     )
 
@@ -264,12 +264,14 @@ def test_on_explicit_axes_a_matmul_over_a_sharded_dimension_is_reduced_unless_un
         return lambda h, w: jnp.einsum("bh,hd->bd", h, w, out_sharding=NamedSharding(over, spec))
 
     def forward(spec):
-        return tallied(collectives_of(trace(product(spec), *shapes).forward))
+        return tally_by_kind(collectives_of(trace(product(spec), *shapes).forward))
 
     assert forward(P()) == {"all-reduce": CollectiveStats(1, 2 * 32 * 16 * 4 * 7 // 8)}
     assert forward(P("d")) == {"reduce-scatter": CollectiveStats(1, 32 * 16 * 4 * 7 // 8)}
     turned = trace(lambda x: jax.sharding.reshard(x, NamedSharding(over, P("d"))), shapes[0])
-    assert tallied(collectives_of(turned.forward)) == {"all-to-all": CollectiveStats(1, 32 * 64 * 4 // 8 * 7 // 8)}
+    assert tally_by_kind(collectives_of(turned.forward)) == {
+        "all-to-all": CollectiveStats(1, 32 * 64 * 4 // 8 * 7 // 8)
+    }
 
 
 def test_axes_with_one_name_in_two_meshes_are_distinguished():

@@ -20,7 +20,7 @@ from sampling import few
 from wire_format import field
 
 from rematscope import CollectiveStats, TargetError, fit, measure, trace
-from rematscope.ir.collectives import collectives_of, link_bytes, tallied
+from rematscope.ir.collectives import collectives_of, link_bytes, tally_by_kind
 from rematscope.ir.cost import program_cost
 from rematscope.memory.xla_estimate import with_moved
 from rematscope.seconds.devices import DEVICES
@@ -95,7 +95,7 @@ def test_along_automatic_axes_a_reduce_scatter_sends_its_entire_operand(dimensio
             jax.eval_shape(f, shape)
         except NotImplementedError:
             pytest.skip("this JAX refuses a sharding constraint inside a shard_map over some axes, as 0.7.2 does")
-        found = tallied(collectives_of(trace(f, shape).forward))
+        found = tally_by_kind(collectives_of(trace(f, shape).forward))
         module = read(
             jax.jit(f).lower(shape).compile().runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
         )
@@ -122,7 +122,7 @@ def test_loops_multiply_collectives(layers, policy, how):
     assert all(e.predicted == e.lowered for e in found.collectives)
     passes = found.trace
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    moved = tallied(one for program in programs for one in collectives_of(with_moved(program)))
+    moved = tally_by_kind(one for program in programs for one in collectives_of(with_moved(program)))
     assert {e.kind: e.compiled for e in found.collectives} == moved
     fewer = moved["all-gather"].count < exchanges["all-gather"].predicted.count
     assert fewer == (layers is meshes.fsdp_unrolled and how == "microbatches")

@@ -40,18 +40,18 @@ KINDS = {
 }
 
 
-def kind(primitive: str) -> str | None:
+def collective_kind(primitive: str) -> str | None:
     """Return XLA's name of a collective, such as `all-gather`; None for any other operation."""
     return KINDS.get(primitive.removesuffix("_start"))
 
 
-def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) -> int:
+def devices_per_group(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) -> int:
     """Return how many devices exchange data with each other in one operation; 1 if it is not a collective.
 
     Args:
       axes: the axes of the mesh with their sizes.
     """
-    if kind(primitive) is None:
+    if collective_kind(primitive) is None:
         return 1
     if groups := params.get("axis_index_groups"):
         return len(groups[0])
@@ -86,7 +86,11 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
 
     An equation is a collective itself, or implies collectives by the shardings of its operands and results.
     """
-    if (compiled := kind(equation.primitive)) in ("all-reduce", "collective-permute", "collective-broadcast"):
+    if (compiled := collective_kind(equation.primitive)) in (
+        "all-reduce",
+        "collective-permute",
+        "collective-broadcast",
+    ):
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # each array has its own all-reduce
         size = link_bytes(compiled, total_bytes(equation.inputs), total_bytes(equation.outputs), equation.devices)
         yield compiled, count, size
@@ -102,7 +106,7 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
         yield compiled, 1, link_bytes(compiled, operand, result, together)
 
 
-def sent(equation: Equation) -> int:
+def sent_bytes(equation: Equation) -> int:
     """Return the bytes that a device sends over its links for one run of an equation."""
     return sum(size for _, _, size in exchanges(equation))
 
@@ -120,7 +124,7 @@ class CollectiveStats:
     link_bytes: int = 0
 
 
-def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]:
+def tally_by_kind(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]:
     """Sum collectives by kind, given tuples of a kind, a number of runs and the link bytes of these runs."""
     counts, sizes = Counter[str](), Counter[str]()
     for name, count, size in found:

@@ -118,7 +118,7 @@ def _count_on_device(equation: Equation) -> Cost:
     if equation.primitive in MATMULS:
         inputs = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
     cost = _cost_of_primitive(equation.primitive, inputs, outputs, equation.params)
-    return dataclasses.replace(cost, link_bytes=collectives.sent(equation))
+    return dataclasses.replace(cost, link_bytes=collectives.sent_bytes(equation))
 
 
 def program_cost(program: Program, role: str | None = None) -> Cost:

@@ -15,7 +15,7 @@ from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir import collectives
 from rematscope.ir.placement import give_shardings
-from rematscope.ir.program import Equation, Literal, Program, Value, reads
+from rematscope.ir.program import Equation, Literal, Program, Value, values_of_program
 from rematscope.ir.source import lines_of
 from rematscope.ir.trip_counts import trip_count
 from rematscope.jax_compat import AnyJaxpr
@@ -59,7 +59,7 @@ class Inliner:
         equations: list[Equation] = []
         outputs = self._inline_jaxpr(jaxpr, inputs, equations)
         program = Program(tuple(inputs), without_dead_code(equations, outputs), tuple(outputs))
-        used = reads(program)
+        used = values_of_program(program)
         program.constants = {v: array for v, array in self._constants.values() if v in used}
         return program
 
@@ -135,7 +135,7 @@ class Inliner:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
-            equation.devices = collectives.devices(primitive, eqn.params, self._axes)
+            equation.devices = collectives.devices_per_group(primitive, eqn.params, self._axes)
         equation.calls = self._calls
         equations.append(equation)
         self._add_rule(eqn, inputs, outputs)
@@ -255,7 +255,7 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
             needed.update(equation.inputs)
             # Only the body reads its constants.
             for body in equation.bodies:
-                needed |= reads(body)
+                needed |= values_of_program(body)
     return live[::-1]
 
 
@@ -278,7 +278,7 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
         return dataclasses.replace(
             equation, outputs=tuple(equation.outputs[i] for i in stays), bodies=tuple(bodies), params=params
         )
-    read = set[Value]().union(*map(reads, bodies))
+    read = set[Value]().union(*map(values_of_program, bodies))
     around, given = equation.inputs[:first], equation.inputs[first:]
     if is_loop:  # a body's inputs are the carries, then the slices of arrays
         own = [i for i in range(len(given)) if (i in kept if i < carries else _is_read(equation, bodies, i))]
@@ -308,4 +308,4 @@ def _bodies_computing(equation: Equation, kept: set[int]) -> list[Program]:
 
 def _is_read(equation: Equation, bodies: list[Program], i: int) -> bool:
     """Return whether the bodies of a loop read their input number `i`."""
-    return any(whole.inputs[i] in reads(body) for whole, body in zip(equation.bodies, bodies, strict=True))
+    return any(whole.inputs[i] in values_of_program(body) for whole, body in zip(equation.bodies, bodies, strict=True))

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
-from rematscope.ir.specs import across_devices, divided, spec_in
+from rematscope.ir.specs import across_devices, axes_by_dimension, spec_in
 
 
 def index_text(spec: Any) -> str:
     """Return a partition spec as text, such as `[d]`, `[:, model]` or `[data+model]`; "" if nothing is sharded."""
-    axes = ", ".join("+".join(map(str, names)) or ":" for names in divided(spec))
+    axes = ", ".join("+".join(map(str, names)) or ":" for names in axes_by_dimension(spec))
     return f"[{axes}]" if axes else ""
 
 
@@ -39,7 +39,7 @@ def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[An
     """Record the given shardings of values, and return the meshes of these shardings."""
     for value, sharding in zip(values, shardings, strict=False):
         if across_devices(sharding) is not None:
-            same(value, _placement_of(value, sharding))
+            record_placement(value, _placement_of(value, sharding))
     return [mesh for mesh in map(mesh_of, shardings) if mesh is not None]
 
 
@@ -55,11 +55,11 @@ def place(program: Program) -> None:
     for equation in program.equations:
         match equation.primitive:
             case primitive if primitive in RENAMES:
-                same(equation.outputs[0], equation.inputs[0].placement)
+                record_placement(equation.outputs[0], equation.inputs[0].placement)
             case "sharding_constraint":
                 sharding = equation.params["sharding"]
                 if mesh_of(sharding) is not None:
-                    same(equation.outputs[0], _placement_of(equation.outputs[0], sharding))
+                    record_placement(equation.outputs[0], _placement_of(equation.outputs[0], sharding))
             case "shard_map":
                 (body,) = equation.bodies
                 place(body)
@@ -68,14 +68,14 @@ def place(program: Program) -> None:
                     *zip(equation.outputs, body.outputs, strict=True),
                 )
                 for array, part in pairs:
-                    same(array, part.placement)
+                    record_placement(array, part.placement)
             case "scan" | "while":
                 _place_loop(equation)
             case "cond":
                 for body in equation.bodies:
                     place(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
-                    same(value, *(result.placement for result in results))
+                    record_placement(value, *(result.placement for result in results))
 
 
 def has_auto_sharded_work(program: Program) -> bool:
@@ -94,29 +94,29 @@ def _place_loop(loop: Equation) -> None:
     slices = list(zip(loop.stacked_inputs, body.inputs[carries:], strict=True))
     for array, part in slices:
         shape, decided, axes = array.placement
-        same(part, Placement(shape[1:], decided, axes and axes[1:]))
+        record_placement(part, Placement(shape[1:], decided, axes and axes[1:]))
     carried = list(zip(loop.initial, body.outputs, *(each.inputs[:carries] for each in loop.bodies), strict=False))
     for first, out, *own in carried:
         if out is own[-1]:
             for value in own:
-                same(value, first.placement)
+                record_placement(value, first.placement)
     for program in loop.bodies:
         place(program)
     if any(out.placement.is_explicit and not value.placement.is_explicit for _, out, *own in carried for value in own):
         for _, out, *own in carried:
             for value in own:
-                same(value, out.placement)
+                record_placement(value, out.placement)
         for program in loop.bodies:
             place(program)
     for array, part in (*slices, *zip(loop.outputs[carries:], body.outputs[carries:], strict=True)):
         shape, decided, axes = part.placement
-        same(array, Placement((array.shape[0], *shape), decided, axes and ((), *axes)))
+        record_placement(array, Placement((array.shape[0], *shape), decided, axes and ((), *axes)))
     for first, last, out in zip(loop.initial, loop.outputs, body.outputs[:carries], strict=False):
-        same(last, out.placement)
-        same(first, out.placement)
+        record_placement(last, out.placement)
+        record_placement(first, out.placement)
 
 
-def same(value: Value, *placements: Placement) -> None:
+def record_placement(value: Value, *placements: Placement) -> None:
     """Record the placement of a value, if it is not known yet and all given placements agree on more than is known."""
     if isinstance(value, Literal) or value.placement.is_explicit or len({place[:2] for place in placements}) != 1:
         return

@@ -153,7 +153,7 @@ def _expression_words(equation: Equation) -> _Words:
         case "iota":
             return f"iota({_tuple_text(params['shape'])}, {params['dimension']})", ()
     shown: tuple[str, ...] = ()
-    if collectives.kind(primitive) is not None:
+    if collectives.collective_kind(primitive) is not None:
         axes = params.get("axes", params.get("axis_name"))
         shown = tuple(map(repr, axes if isinstance(axes, (tuple, list)) else (axes,)))
     elif (parameter := _PARAMETERS.get(primitive)) in params:

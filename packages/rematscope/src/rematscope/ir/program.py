@@ -430,13 +430,13 @@ _RUN: dict[str, Callable[[Equation, list[Any], _Env], list[Any]]] = {
 }
 
 
-def reads(program: Program) -> set[Value]:
+def values_of_program(program: Program) -> set[Value]:
     """Every value that the program, its bodies included, reads or hands back."""
     found = set(program.outputs)
     for equation in program.equations:
         found.update(equation.inputs)
         for body in equation.bodies:
-            found |= reads(body)
+            found |= values_of_program(body)
     return found
 
 

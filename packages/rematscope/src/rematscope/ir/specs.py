@@ -30,7 +30,7 @@ class Spec(NamedTuple):
         return tuple(-(-n // (self.ways(axes) or 1)) for n, axes in zip(shape, self.axes, strict=True))
 
 
-def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
+def axes_by_dimension(spec: Any) -> tuple[tuple[str, ...], ...]:
     """Return the mesh axes that shard each dimension in a partition spec, equal for `P("d")` and `P(("d",), None)`."""
     entries = getattr(spec, "partitions", spec)  # JAX refuses to iterate over a spec with reduced or unreduced axes
     axes = [() if entry is None else entry if isinstance(entry, tuple) else (entry,) for entry in entries]
@@ -41,7 +41,7 @@ def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
 
 def is_trivial(spec: Any) -> bool:
     """Return whether a `PartitionSpec` shards no dimension and marks no axis as reduced or unreduced."""
-    return not (divided(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
+    return not (axes_by_dimension(spec) or getattr(spec, "unreduced", None) or getattr(spec, "reduced", None))
 
 
 def across_devices(sharding: Any) -> Any:
@@ -65,7 +65,7 @@ def spec_of(aval: Any) -> Spec | None:
 def spec_in(sharding: Any, ndim: int) -> Spec:
     """Return a `NamedSharding` of arrays with a number of dimensions."""
     sizes = dict(sharding.mesh.shape)
-    given = (*divided(sharding.spec), *((),) * ndim)[:ndim]
+    given = (*axes_by_dimension(sharding.spec), *((),) * ndim)[:ndim]
     axes = tuple(tuple(axis for axis in names if sizes.get(axis, 1) > 1) for names in given)
     unreduced = frozenset(getattr(sharding.spec, "unreduced", None) or ())
     return Spec(axes, unreduced, sizes)

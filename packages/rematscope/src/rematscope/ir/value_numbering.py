@@ -18,7 +18,7 @@ from rematscope.ir.inline import ForwardRule
 from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import RENAMES, Equation, Program, Value
-from rematscope.ir.specs import divided
+from rematscope.ir.specs import axes_by_dimension
 
 # A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
 # every level of nesting. It is counted in equations numbered, so that it ends at the same point on every machine. An
@@ -141,7 +141,7 @@ class ValueNumbering:
         (body,) = equation.bodies
         mesh, specs_in, specs_out = (equation.params[key] for key in ("mesh", "in_specs", "out_specs"))
         for spec, array, part in zip(specs_in, equation.inputs, body.inputs, strict=True):
-            how, number = (mesh, *divided(spec)), self.number(array)
+            how, number = (mesh, *axes_by_dimension(spec)), self.number(array)
             whole, inner = self._stacked.get(number, (None, -1))
             self._table.assign([part], [inner if whole == how else self._table.intern("part", how, number)])
         outer, self._mesh = self._mesh, mesh
@@ -149,7 +149,7 @@ class ValueNumbering:
         self._mesh = outer
         results = []
         for spec, out in zip(specs_out, self._numbers_of(body.outputs), strict=True):
-            how = (mesh, *divided(spec))
+            how = (mesh, *axes_by_dimension(spec))
             results.append(self._table.intern("whole", how, out))
             self._stacked[results[-1]] = how, out
         return results

@@ -18,10 +18,10 @@ from rematscope.linting.linted_function import (
     Checkpoint,
     LintedFunction,
     has_own_computations,
-    on,
+    line_text,
+    on_line,
     saved_bytes,
     source_of,
-    where,
 )
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
@@ -50,7 +50,7 @@ def checkpoint_findings(linted: LintedFunction, graph: RecomputeGraph) -> Iterat
         first = group[0]
         if "save_anything_except_these_names" in jax_compat.policy_name(first.policy):
             text = (
-                f"The policy of the checkpoint {on(first.source)}, save_anything_except_these_names, ignores its "
+                f"The policy of the checkpoint {on_line(first.source)}, save_anything_except_these_names, ignores its "
                 "names and saves everything. Use save_any_names_but_these, or write a policy."
             )
             yield LintFinding(LintKind.IGNORED_NAMES, text, first.source)
@@ -78,8 +78,8 @@ def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> It
         if is_undone:
             original = "the forward pass" if outer is None else "the recompute of the outer checkpoint"
             text = (
-                f"The checkpoint {on(merged[0].source)} has prevent_cse=False and is {_place_text(merged[0])}. Under "
-                f"jax.jit, common subexpression elimination (CSE) may merge its recompute with {original} "
+                f"The checkpoint {on_line(merged[0].source)} has prevent_cse=False and is {_place_text(merged[0])}. "
+                f"Under jax.jit, common subexpression elimination (CSE) may merge its recompute with {original} "
                 "and save everything after all. Remove prevent_cse=False."
             )
             yield LintFinding(LintKind.UNDONE, text, merged[0].source)
@@ -88,7 +88,7 @@ def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> It
         now, then = (estimate_compiled_bytes(t) for t in (linted.trace, linted.with_barriers(crowded)))
         if now > then * _NOTABLE and _matmul_count(linted.trace) > _matmul_count(linted.without(crowded)):
             text = (
-                f"The checkpoint {on(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
+                f"The checkpoint {on_line(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
                 "branch, runs it and other checkpoints. XLA for a CPU recomputes all of them before their backward "
                 f"passes. The predicted peak is {bytes_text(now)}, and {bytes_text(then)} with prevent_cse=True. "
                 "Remove prevent_cse=False."
@@ -122,7 +122,7 @@ def _shares_body(linted: LintedFunction, checkpoint: Checkpoint) -> bool:
 def _place_text(checkpoint: Checkpoint) -> str:
     """Return where a checkpoint is that no loop or `cond` separates from its first run."""
     if (outer := checkpoint.outer) is not None:
-        return f"inside the checkpoint {on(outer.source)}, without a loop between them"
+        return f"inside the checkpoint {on_line(outer.source)}, without a loop between them"
     if (scan := checkpoint.unrolled_scan) is None:
         return "not inside a scan"
     length, unroll = scan.params["length"], scan.params["unroll"]
@@ -142,7 +142,7 @@ def _unknown_names(linted: LintedFunction, graph: RecomputeGraph) -> Iterator[tu
     for wanted, group in by_names.items():
         here = {name for c in group for eqn in c.equations() if (name := jax_compat.checkpoint_name(eqn)) is not None}
         unknown = sorted(wanted - here - in_rules, key=repr)
-        policy, line = jax_compat.policy_name(group[0].policy), on(group[0].source)
+        policy, line = jax_compat.policy_name(group[0].policy), on_line(group[0].source)
         for missing in unknown:
             given = f"{policy}, the policy of the checkpoint {line}, names {missing!r}"
             text = f"{given}, but no value inside the checkpoint has that name. "
@@ -181,7 +181,7 @@ def _saving_nothing(linted: LintedFunction, graph: RecomputeGraph, group: list[C
         if kept != saved_bytes(linted.trace_of(linted.changed(change))):
             return
     named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
-    text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
+    text = f"{named}, the policy of the checkpoint {on_line(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
 
 
@@ -198,12 +198,12 @@ def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     covered = any(policy_allows(jax.checkpoint_policies.dots_saveable, eqn) for eqn in matmuls)
     if "dot" in named and matmuls and not covered:
         kinds = joined(sorted({eqn.primitive.name.removesuffix("_general") for eqn in matmuls}))
-        lines = first_of(where(source_of(eqn, ())) for eqn in matmuls)
+        lines = first_of(line_text(source_of(eqn, ())) for eqn in matmuls)
         return f"it does not cover {kinds}, on {lines}. Name the results, and save them by name."
     if "dot" in named and not matmuls:
         return "there is no matmul inside the checkpoint. Name the values to save, and save them by name."
     if "no_batch_dims" in named:
-        lines = first_of(where(source_of(eqn, ())) for eqn in matmuls)
+        lines = first_of(line_text(source_of(eqn, ())) for eqn in matmuls)
         return (
             f"every matmul inside it, on {lines}, has batch dimensions, as vmap over the weights adds them. Use "
             "dots_saveable, or name the results of the matmuls."
@@ -224,7 +224,7 @@ def policy_allows(policy: Callable[..., Any], eqn: JaxprEqn) -> bool:
 
 def _nested_findings(linted: LintedFunction, group: list[Checkpoint], around: Checkpoint) -> Iterator[LintFinding]:
     first = group[0]
-    line, outer = on(first.source), on(around.source)
+    line, outer = on_line(first.source), on_line(around.source)
     outer = f"another one {outer}" if line == outer else f"the one {outer}"
     now, without = linted.trace, linted.without(group)
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]

@@ -7,7 +7,7 @@ from rematscope.choices.recompute_graph import Node
 from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Program, Value
-from rematscope.linting.linted_function import source_of, where
+from rematscope.linting.linted_function import line_text, source_of
 
 # Operations whose derivative uses their own result.
 OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())
@@ -114,7 +114,7 @@ class Values:
         around = self._maker.get(value) or self._loop.get(value)
         if checkpoint is None or around is None or any(eqn is checkpoint for eqn in around.calls):
             return None
-        return f"the input of the checkpoint on {where(source_of(checkpoint, ()))}"
+        return f"the input of the checkpoint on {line_text(source_of(checkpoint, ()))}"
 
     def uses(self, named: list[Equation]) -> list[Equation]:
         """Return the operations that read named values."""

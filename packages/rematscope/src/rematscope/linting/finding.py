@@ -4,7 +4,7 @@ import dataclasses
 from enum import StrEnum
 
 from rematscope.ir.source import Source
-from rematscope.linting.linted_function import where
+from rematscope.linting.linted_function import line_text
 
 
 class LintKind(StrEnum):
@@ -85,4 +85,4 @@ class NameSuggestion:
     alternative: str = ""
 
     def __str__(self) -> str:
-        return f"{self.value} on {where(self.source)} ({self.type})"
+        return f"{self.value} on {line_text(self.source)} ({self.type})"

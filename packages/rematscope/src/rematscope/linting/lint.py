@@ -9,7 +9,7 @@ from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings, policy_allows
 from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
-from rematscope.linting.linted_function import LintedFunction, on
+from rematscope.linting.linted_function import LintedFunction, on_line
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.remat3_rules import remat3_findings
@@ -190,9 +190,9 @@ def _unsaved_note(linted: LintedFunction) -> str:
 def _stateful_findings(passes: Trace) -> Iterator[LintFinding]:
     for equation in operations_rerun(passes):
         text = (
-            f"{equation.primitive} {on(equation.source)} gives a different result each time it runs, and a checkpoint "
-            "runs it again in the backward pass: the gradient is wrong. Draw the numbers with jax.random and a key, "
-            "compute them outside the checkpoint, or save them by name."
+            f"{equation.primitive} {on_line(equation.source)} gives a different result each time it runs, and a "
+            "checkpoint runs it again in the backward pass: the gradient is wrong. Draw the numbers with jax.random "
+            "and a key, compute them outside the checkpoint, or save them by name."
         )
         yield LintFinding(LintKind.DRAWN_AGAIN, text, equation.source)
 

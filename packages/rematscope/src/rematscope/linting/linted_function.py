@@ -158,7 +158,7 @@ def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
     return Source.of(*(each.source_info for each in (eqn, *reversed(around))))
 
 
-def on(source: Source | None) -> str:
+def on_line(source: Source | None) -> str:
     """Return `on model.py:7`. A checkpoint that the caller put around the whole function has no line."""
     return f"on {source.where}" if source else "around the whole function"
 
@@ -172,6 +172,6 @@ def switch_text() -> str:
     return "" if getattr(jax.config, "jax_custom_vjp3", False) else f" and {RULE_SWITCH}"
 
 
-def where(source: Source | None) -> str:
+def line_text(source: Source | None) -> str:
     """Return `model.py:7`."""
     return source.where if source else "an unknown line"

@@ -10,7 +10,7 @@ from rematscope.ir.program import Equation
 from rematscope.ir.source import Source
 from rematscope.linting.dataflow import OWN_RESULT
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.linted_function import source_of, switch_text, where
+from rematscope.linting.linted_function import line_text, source_of, switch_text
 from rematscope.linting.names import NameAt, Names, name_at
 from rematscope.render.units import amount_text, bytes_text, first_of
 
@@ -28,7 +28,7 @@ def name_findings(names: Names) -> Iterator[LintFinding]:
             kind, text = _find_fault(names, at)
             if kind is LintKind.CUSTOM_RULE and at.name in effective:
                 continue  # the forward rule has the same name, as in JAX's splash attention
-            yield LintFinding(kind, f"{at.name!r} on {where(source)} {text}", source, at.name)
+            yield LintFinding(kind, f"{at.name!r} on {line_text(source)} {text}", source, at.name)
 
 
 def _find_fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
@@ -79,7 +79,7 @@ def _explain_idle_name(names: Names, at: NameAt) -> tuple[LintKind, str]:
     saving = f"takes {bytes_text(nbytes)} but avoids {part}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
-    made = f"{last.primitive} on {where(last.source)}"
+    made = f"{last.primitive} on {line_text(last.source)}"
     if last.primitive in OWN_RESULT:
         why = f"the derivative of {made} uses its own result, which is computed before the name"
         return LintKind.OWN_RESULT, f"{saving}: {why}. {_suggest_place(names, equations, total.spared, nbytes)}"
@@ -105,9 +105,9 @@ def _costliest_reader(names: Names, nodes: list[Node]) -> str:
     for node in names.graph.nodes:
         if node in names.needed and node.equation and not reached.isdisjoint(node.reads):
             if node.equation.role != roles.RECOMPUTED:
-                return where(node.equation.source)
+                return line_text(node.equation.source)
             reached.add(node)
-    return where(None)
+    return line_text(None)
 
 
 def _suggest_place(names: Names, equations: list[Equation], spared: float = 0, nbytes: int = 1) -> str:
@@ -133,4 +133,4 @@ def _suggest_place(names: Names, equations: list[Equation], spared: float = 0, n
 
 def _list_operations(equations: list[Equation]) -> str:
     """Return `add on model.py:7, mul on model.py:8 and 3 more`."""
-    return first_of(f"{e.primitive} on {where(e.source)}" for e in equations)
+    return first_of(f"{e.primitive} on {line_text(e.source)}" for e in equations)

@@ -20,10 +20,10 @@ from rematscope.linting.linted_function import (
     RULE_SWITCH,
     Checkpoint,
     LintedFunction,
-    on,
+    line_text,
+    on_line,
     saved_bytes,
     switch_text,
-    where,
 )
 from rematscope.render.units import amount_text, bytes_text, first_of
 from rematscope.tracing.trace import Trace
@@ -72,20 +72,20 @@ def _name_finding(linted: LintedFunction, predicted: RecomputeGraph, name: str) 
     }
     if name in outside:
         text = (
-            f"{name!r} on {where(source)} names a value that jax_remat3 saves differently than JAX's default "
+            f"{name!r} on {line_text(source)} names a value that jax_remat3 saves differently than JAX's default "
             "rematerialization, such as once per iteration of a loop in which it does not change. Compute the value "
             "outside of the loop, and name it there."
         )
     elif any(eqn.primitive.name == "custom_vjp_call" for eqn, _ in jax_compat.walk_equations(linted.jaxpr)):
         text = (
-            f"{name!r} on {where(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX 0.12.0.1 "
-            "does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, or "
-            f"{RULE_SWITCH}."
+            f"{name!r} on {line_text(source)} is inside the forward rule of a custom_vjp. With jax_remat3, JAX "
+            "0.12.0.1 does not save such a name (JAX PR 40309 restores that). Name the inputs of the function instead, "
+            f"or {RULE_SWITCH}."
         )
     else:
         text = (
-            f"{name!r} on {where(source)} is inside the derivative rule of a custom_jvp. With jax_remat3, JAX 0.12.0.1 "
-            "does not save such a name. Name the inputs of the function instead."
+            f"{name!r} on {line_text(source)} is inside the derivative rule of a custom_jvp. With jax_remat3, JAX "
+            "0.12.0.1 does not save such a name. Name the inputs of the function instead."
         )
     return LintFinding(LintKind.REMAT3, text, source, name)
 
@@ -109,9 +109,9 @@ def _not_asked(checkpoint: Checkpoint) -> list[tuple[str, bool]]:
 def _policy_finding(checkpoint: Checkpoint, ignored: list[tuple[str, bool]], effect: str) -> LintFinding:
     primitives = first_of(primitive for primitive, _ in ignored)
     text = (
-        f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on(checkpoint.source)}, returns "
-        f"True for {primitives}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, matmuls and "
-        "convolutions only, and about nothing inside a function with its own derivative rule. The function "
+        f"{jax_compat.policy_name(checkpoint.policy)}, the policy of the checkpoint {on_line(checkpoint.source)}, "
+        f"returns True for {primitives}, but with jax_remat3 JAX 0.12.0.1 does not ask it: it asks about names, "
+        "matmuls and convolutions only, and about nothing inside a function with its own derivative rule. The function "
         f"{effect}."
     )
     switch = switch_text()

@@ -15,7 +15,7 @@ from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
 from rematscope.linting.finding import LintFinding, LintKind
-from rematscope.linting.linted_function import on, where
+from rematscope.linting.linted_function import line_text, on_line
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import bytes_text
 from rematscope.tracing.trace import Trace
@@ -41,9 +41,9 @@ def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) 
         return
     for source, layers in found.items():
         text = (
-            f"The checkpoint {on(source)} has {layers.count} identical layers in it, those of "
-            f"{where(layers.equations[0].source)}. The backward pass recomputes all of them at once, so the peak is "
-            f"{bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
+            f"The checkpoint {on_line(source)} has {layers.count} identical layers in it, those of "
+            f"{line_text(layers.equations[0].source)}. The backward pass recomputes all of them at once, so the peak "
+            f"is {bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
             f"{'the body of the scan' if layers.times > 1 else 'each layer'} instead."
         )
         yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.equations[0].source)

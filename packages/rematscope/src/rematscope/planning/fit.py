@@ -20,7 +20,7 @@ from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called, resolve_cost
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.entry_points import with_own_options
-from rematscope.xla.compiling import check_target, spelled
+from rematscope.xla.compiling import check_target, usual_spelling
 from rematscope.xla.measure import Measurement, measure
 
 
@@ -129,7 +129,7 @@ class Fit(View):
     def _headline_text(self) -> str:
         name = f"{self._function_name}{self.trials[0].plan.trace.mode_text}"
         if self.chosen is None:
-            return f"{name} does not fit into the memory of a {spelled(self.target)} with any plan"
+            return f"{name} does not fit into the memory of a {usual_spelling(self.target)} with any plan"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"
 
     def _table_cells(self) -> list[list[str]]:

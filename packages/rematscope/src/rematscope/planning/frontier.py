@@ -14,7 +14,7 @@ from rematscope.choices.candidates import MATMUL_POLICIES, candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import TraceError
-from rematscope.planning.points import Point, greedy_point, pareto_front, points_of_all, spread
+from rematscope.planning.points import Point, greedy_point, pareto_front, points_of_all, spread_indices
 from rematscope.render.html import escaped, page
 from rematscope.render.parts import Lines, Pictured, Stack, TextTable
 from rematscope.render.progress import progress
@@ -47,7 +47,7 @@ class SavedNamesMatrix(View):
         return [Lines(self._matrix_lines())]
 
     def html(self) -> str:
-        shown = spread(self._count, _MOST_COLUMNS)
+        shown = spread_indices(self._count, _MOST_COLUMNS)
         style = 'style="white-space: pre; text-align: left"'
         (_, scale), *body = self._matrix_cells(shown)
         lines = [f'<tr><th scope="col">saved</th><th scope="col" {style}>{scale}</th></tr>']
@@ -74,7 +74,7 @@ class SavedNamesMatrix(View):
         return [((), scale), *((tuple(names), marks) for marks, names in alike.items())]
 
     def _matrix_lines(self) -> list[str]:
-        shown = spread(self._count, _COLUMNS)
+        shown = spread_indices(self._count, _COLUMNS)
         cells = [(textwrap.wrap(", ".join(names), 24) or [""], marks) for names, marks in self._matrix_cells(shown)]
         width = max(len(line) for names, _ in cells for line in names)
         lines = []
@@ -164,7 +164,7 @@ def frontier(
                 found.append(point)
                 tell(f"{len(found)} points", share)
             points = tuple(pareto_front(found))
-            budgets = [points[i].nbytes for i in spread(len(points), len(points) if are_few(graph) else _SHOWN)]
+            budgets = [points[i].nbytes for i in spread_indices(len(points), len(points) if are_few(graph) else _SHOWN)]
             evaluate = functools.cache(graph.evaluate)
             for budget in budgets if graph.names else ():
                 greedy[budget] = greedy_point(graph, evaluate, budget)
@@ -275,7 +275,7 @@ class Frontier(Pictured):
     def parts(self) -> Iterable[View]:
         numeric = ("Saved", "Recomputed", _PART, "Best at these bytes")
         rows, line = self._table_rows()
-        parts = [self.points[i].cost / (self.points[0].cost or 1) for i in spread(len(self.points), _SHOWN)]
+        parts = [self.points[i].cost / (self.points[0].cost or 1) for i in spread_indices(len(self.points), _SHOWN)]
         tables = [TextTable(rows, line, numeric, {_PART: parts}), TextTable(*self._labelled_rows(), numeric)]
         return [Stack(*tables, self.matrix)]
 
@@ -293,7 +293,7 @@ class Frontier(Pictured):
     def _table_rows(self) -> tuple[list[list[str]], str]:
         rows = [["Point", "Saved", "Recomputed", _PART, "Policy and names"]]
         worst = self.points[0].cost or 1
-        shown = spread(len(self.points), _SHOWN)
+        shown = spread_indices(len(self.points), _SHOWN)
         points = [self.points[i] for i in shown]
         saved = [bytes_text(point.nbytes) for point in points]
         recomputed = self.graph.amounts([point.cost for point in points])

@@ -111,6 +111,6 @@ def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[
         nbytes, cost = evaluate(names)
 
 
-def spread(count: int, most: int) -> list[int]:
+def spread_indices(count: int, most: int) -> list[int]:
     """Return indices among `count`, evenly spaced, the first and the last included; all if there are at most `most`."""
     return list(range(count)) if count <= most else [i * (count - 1) // (most - 1) for i in range(most)]

@@ -19,7 +19,7 @@ from rematscope.ir.program import type_text
 from rematscope.ir.specs import explicit_sharding, spec_in
 from rematscope.reporting.nnx_objects import is_object, is_variable, objects_in, set_state, state_of
 from rematscope.tracing.arguments import callable_name, is_array, shape_struct
-from rematscope.tracing.static_values import IsStatic, explain, has_static, unwrap_static, with_static
+from rematscope.tracing.static_values import IsStatic, explain_static_values, has_static, unwrap_static, with_static
 
 
 class Arguments:
@@ -81,7 +81,7 @@ class Arguments:
             try:
                 returned = arrays_of(f(*given, **named))
             except (TypeError, AttributeError, ValueError) as error:
-                explain(error, f, args, kwargs)
+                explain_static_values(error, f, args, kwargs)
                 raise
             set_state(objects_in((args, kwargs)), arrays_of(state_of(objects_in((given, named)))))
             return returned

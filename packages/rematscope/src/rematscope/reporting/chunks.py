@@ -42,7 +42,7 @@ from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.head_axes import axes_of_results, heads, part_equations, program_with_head
 from rematscope.reporting.parts import Part, run_equation_part
 from rematscope.reporting.stored_results import results_to_store
-from rematscope.scheduling.calls import computes
+from rematscope.scheduling.calls import heavy_flops
 
 Parts = Mapping[Operation, Any]
 Runner = Callable[[Sequence[Any]], list[Any]]
@@ -246,7 +246,7 @@ class ChunkedLoss:
             loops,
             loop_of=lambda step: step.stage,
             operands=functools.cache(lambda step: self._recomputed_for(step, makers)),
-            cost=functools.cache(lambda step: 0.0 if step.eqn is None else computes(step.eqn)),
+            cost=functools.cache(lambda step: 0.0 if step.eqn is None else heavy_flops(step.eqn)),
             size=lambda step: sum(nbytes(v.aval) for v in step.outvars),
             limit=limit,
         )

@@ -24,7 +24,7 @@ from rematscope.reporting.flat_program import (
     flat_program,
     variables_of,
 )
-from rematscope.scheduling.calls import computes
+from rematscope.scheduling.calls import heavy_flops
 from rematscope.tracing.arguments import shape_struct
 
 _MOST_TRIED = 64  # assignments of axes to the operands of one equation
@@ -88,7 +88,7 @@ class PartAxes:
         self.axes.update(axes_of_results(op, part))
         for v in new:  # values as large as the logits, such as one-hot labels, are also made in parts
             maker = self._makers.get(v)
-            if maker is not None and math.prod(v.aval.shape) >= self._size and not computes(maker.eqn):
+            if maker is not None and math.prod(v.aval.shape) >= self._size and not heavy_flops(maker.eqn):
                 self._divide_operation(maker)
 
 
@@ -118,7 +118,7 @@ def _axes_to_divide(v: Variable, count: int) -> list[int | None]:
 def program_with_head(jaxpr: Any) -> FlatProgram:
     """Return the program of a loss, without the checkpoint around its last matmul, which may be that of the head."""
     program = flat_program(jaxpr)
-    last = next((op.eqn for op in reversed(program.operations) if computes(op.eqn)), None)
+    last = next((op.eqn for op in reversed(program.operations) if heavy_flops(op.eqn)), None)
     is_checkpoint = last is not None and jax_compat.is_checkpoint(last)
     return flat_program(jaxpr, [last]) if is_checkpoint else program
 

@@ -33,7 +33,7 @@ from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, in_w
 from rematscope.seconds.devices import DEVICES, GPU_SHARE, Device, device_called, is_gpu, is_tpu, usable_memory
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside, without_checkpoints
 from rematscope.tracing.entry_points import with_own_options
-from rematscope.xla.compiling import check_target, spelled
+from rematscope.xla.compiling import check_target, usual_spelling
 from rematscope.xla.measure import Measurement
 
 COMPILES = 6
@@ -248,8 +248,8 @@ class Report(View):
         """One sentence that says whether the function fits, and how much memory it needs."""
         of = f"{bytes_text(self.limit)}{f' ({self.device.name})' if self.device else ''}"
         if self.measurement.out_of_memory:
-            return f"{self.function} does not fit into {of}: {spelled(self.target)} has no memory for it."
-        peak = f"{bytes_text(self.peak_bytes)}, compiled for {spelled(self.target)}"
+            return f"{self.function} does not fit into {of}: {usual_spelling(self.target)} has no memory for it."
+        peak = f"{bytes_text(self.peak_bytes)}, compiled for {usual_spelling(self.target)}"
         if self.fits:
             return f"{self.function} fits into {of}: {peak}."
         return (

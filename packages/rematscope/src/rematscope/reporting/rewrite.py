@@ -50,7 +50,7 @@ from rematscope.scheduling.calls import calls_around, first_half, partitions, wo
 from rematscope.scheduling.cuts import stretches
 from rematscope.scheduling.host import MIN_OFFLOADED_BYTES
 from rematscope.scheduling.planned import Constant
-from rematscope.scheduling.result import reduced
+from rematscope.scheduling.result import reduce_wrapper
 from rematscope.scheduling.schedule import check_offloading
 from rematscope.tracing.arguments import callable_name, flattened, is_array
 from rematscope.tracing.checkpoints import (
@@ -293,7 +293,7 @@ class Rewritten(Constant):
         return f"<rewrite({self.__name__}, {self.changes})>"
 
     def __reduce__(self) -> Any:
-        return reduced(self, self.__wrapped__, self.changes, self.is_checked, None, self.needs_values)
+        return reduce_wrapper(self, self.__wrapped__, self.changes, self.is_checked, None, self.needs_values)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True

@@ -18,7 +18,7 @@ from rematscope.scheduling.argnums import ArgNums, check_argnums, without_gradie
 from rematscope.scheduling.captured import name_in_closure, with_outer_values
 from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.per_call import GradientCall, PlannedPerCall
-from rematscope.scheduling.result import Auto, reduced
+from rematscope.scheduling.result import Auto, reduce_wrapper
 from rematscope.scheduling.search import ScheduleSearch, SearchOptions
 from rematscope.scheduling.settings import SETTINGS
 from rematscope.seconds.devices import DEVICES, Device, device_called, resolve_cost
@@ -47,7 +47,7 @@ class AutoFunction(PlannedPerCall[P, R, Auto]):
         return f"<auto({self.__name__}, {limit}={bytes_text(self._options.limit)!r}{argnums})>"
 
     def __reduce__(self) -> Any:
-        return reduced(self, self.__wrapped__, self.argnums, self._options)
+        return reduce_wrapper(self, self.__wrapped__, self.argnums, self._options)
 
     def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
         """Return the plan for calls with such arguments.

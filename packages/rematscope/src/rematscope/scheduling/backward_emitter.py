@@ -16,7 +16,7 @@ from rematscope.ir.program import Equation, Literal, Program, Value, reading
 from rematscope.memory.xla_estimate import is_usually_fused
 from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.scheduling.fusion import FUSED_INTO_READERS
-from rematscope.scheduling.linearize import substituted
+from rematscope.scheduling.linearize import substitute_values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +153,7 @@ class BackwardEmitter:
 
     def _append_equation(self, equation: Equation) -> None:
         latest = self._state.latest
-        self.equations.append(substituted(equation, latest) if latest else equation)
+        self.equations.append(substitute_values(equation, latest) if latest else equation)
 
     def _append_barrier(self, values: Iterable[Value], equation: Equation) -> None:
         held = tuple(values)

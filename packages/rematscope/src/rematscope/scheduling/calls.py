@@ -40,16 +40,16 @@ def worth_saving(whole: AnyJaxpr, blocks: Sequence[Block]) -> list[tuple[Block, 
                 if eqn.primitive.name not in _LINEAR or not read.isdisjoint(eqn.outvars):
                     read.update(operands)
                 size = sum(nbytes(v.aval) for v in eqn.outvars)
-                if len(eqn.outvars) == 1 and size and not read.isdisjoint(eqn.outvars) and (cost := computes(eqn)):
+                if len(eqn.outvars) == 1 and size and not read.isdisjoint(eqn.outvars) and (cost := heavy_flops(eqn)):
                     found.append((-cost / size, (*around, i), iterations * size))
     return [(place, size) for _, place, size in sorted(found)]
 
 
-def computes(eqn: Any) -> float:
+def heavy_flops(eqn: Any) -> float:
     """Return the FLOPs of an equation if it is, or contains, a matmul or another heavy operation; else 0."""
     if inside := jax_compat.bodies(eqn):
         iterations = jax_compat.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-        return iterations * sum(computes(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)
+        return iterations * sum(heavy_flops(e) for body in inside for e in jax_compat.body_of(body)[0].eqns)
     if eqn.primitive.name not in HEAVY:
         return 0.0
     inputs, outputs = (tuple(Value(v.aval) for v in values) for values in (eqn.invars, eqn.outvars))
@@ -103,7 +103,7 @@ class _Calls:
                     self._inputs[block] = iterations * entering
                     self.made[function] += self._sizes[block]
                     self.times[function] += iterations
-                    self.heavy[function] += any(map(computes, body.eqns[start:end]))
+                    self.heavy[function] += any(map(heavy_flops, body.eqns[start:end]))
 
     def partition_with(self, first: str, others: Sequence[str]) -> tuple[tuple[Block, ...], int]:
         """Return the blocks of a function, disjoint blocks of other functions, and the bytes that all blocks compute.

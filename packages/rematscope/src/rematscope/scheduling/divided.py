@@ -21,7 +21,7 @@ from jax import lax
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Program, Value, free_values, own_values
 from rematscope.memory.xla_estimate.unrolled import copy_program
-from rematscope.scheduling.linearize import Linearized, substituted
+from rematscope.scheduling.linearize import Linearized, substitute_values
 
 # The index of the loop in `loops_of`, the iterations per segment, and the number of last iterations in no segment.
 Segments = tuple[int, int, int]
@@ -49,7 +49,7 @@ def stacked(value: Value, length: int) -> Any:
     return array(value, length, *value.shape)
 
 
-def operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) -> list[Equation]:
+def traced_operations(f: Callable[..., Any], operands: Sequence[Value], result: Value) -> list[Equation]:
     """Return the operations of a function of arrays; the last one computes the result."""
     jaxpr = jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in operands))
     *others, last = Inliner().program(jaxpr, operands).equations
@@ -109,7 +109,7 @@ def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, ite
     parts = {v: Value(v.aval, v.name) for v in read}
     inner_backward = Program(
         backward_body.inputs,
-        [substituted(e, parts) for e in backward_body.equations],
+        [substitute_values(e, parts) for e in backward_body.equations],
         tuple(parts.get(v, v) for v in backward_body.outputs),
     )
     stacks = {v: stack for v, stack in read.items() if v not in slices}
@@ -175,11 +175,11 @@ def _nest_loop(
     before, folded = list[Equation](), list[Value]()
     for stack in loop.stacked_inputs:
         folded.append(Value(array(stack, count, iterations, *stack.shape[1:])))
-        before += operations(lambda x: lax.reshape(x, (count, iterations, *x.shape[1:])), [stack], folded[-1])
+        before += traced_operations(lambda x: lax.reshape(x, (count, iterations, *x.shape[1:])), [stack], folded[-1])
     results = [Value(array(v, count, iterations, *v.shape[1:])) for v in loop.outputs[carries:]]
     after = list[Equation]()
     for result, whole in zip(results, loop.outputs[carries:], strict=True):
-        after += operations(lambda x: lax.reshape(x, (count * iterations, *x.shape[2:])), [result], whole)
+        after += traced_operations(lambda x: lax.reshape(x, (count * iterations, *x.shape[2:])), [result], whole)
     outer = dataclasses.replace(
         loop,
         inputs=(*around, *loop.initial, *folded),
@@ -220,10 +220,10 @@ def _split_loop(
     for stack in loop.stacked_inputs:
         for part, (start, stop) in zip(halves(stack), itertools.pairwise(whole), strict=True):
             cut = functools.partial(lax.slice_in_dim, start_index=start, limit_index=stop)
-            equations += operations(cut, [stack], part)
+            equations += traced_operations(cut, [stack], part)
     read = len(of_head)
     for stack in loop.outputs[carries:]:
-        after += operations(lambda a, b: lax.concatenate([a, b], 0), [*halves(stack)], stack)
+        after += traced_operations(lambda a, b: lax.concatenate([a, b], 0), [*halves(stack)], stack)
     first, second = (loop.initial, between), (between, loop.outputs[:carries])
     (head_start, head_end), (tail_start, tail_end) = (second, first) if tail_first else (first, second)
     head = dataclasses.replace(

@@ -109,7 +109,7 @@ def linearize(passes: Trace) -> Linearized:
     return _Sorting(passes, {value for value, mark in marks.items() if mark}).sorted()
 
 
-def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
+def substitute_values(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
     """Return an equation, including its bodies, with the values that it reads replaced as `stands_for` says."""
 
     def all_of(values: Iterable[Value]) -> tuple[Value, ...]:
@@ -120,7 +120,7 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
         return dataclasses.replace(equation, inputs=fenced, outputs=fenced)
     bodies = tuple(
         dataclasses.replace(
-            body, equations=[substituted(e, stands_for) for e in body.equations], outputs=all_of(body.outputs)
+            body, equations=[substitute_values(e, stands_for) for e in body.equations], outputs=all_of(body.outputs)
         )
         for body in equation.bodies
     )
@@ -199,13 +199,13 @@ class _Sorting:
                 if known.issuperset(same) and self.rerun.isdisjoint(equation.outputs):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
-                equation = substituted(equation, self.stands_for)
+                equation = substitute_values(equation, self.stands_for)
                 if readable.issuperset(reading(equation)) and jax_compat.is_repeatable(equation.eqn):
                     late.append(equation)
                     readable.update(equation.outputs)
                     continue
             else:
-                equation = substituted(equation, self.stands_for)
+                equation = substitute_values(equation, self.stands_for)
             if (loop := self._primal_loop(equation)) is not None:
                 equation = self._pair_loop(equation, loop)
             backward.append(equation)

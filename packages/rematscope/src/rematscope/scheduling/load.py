@@ -15,7 +15,7 @@ from rematscope.scheduling.divided import Segments, divided
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.per_call import GradientCall, PlannedPerCall
 from rematscope.scheduling.planned import Planned, scheduled_function
-from rematscope.scheduling.result import reduced
+from rematscope.scheduling.result import reduce_wrapper
 from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.stored_choice import StoredChoice, digest
 from rematscope.tracing.checkpoints import without_checkpoints
@@ -91,7 +91,7 @@ class LoadedFunction(PlannedPerCall[P, R, Planned]):
         return f"<load_schedule({self._path!r}, {self.__name__})>"
 
     def __reduce__(self) -> Any:
-        return reduced(self, self._path, self.__wrapped__, self._saved)
+        return reduce_wrapper(self, self._path, self.__wrapped__, self._saved)
 
     def _make_plan(self, call: GradientCall) -> Planned:
         saved, choice = self._saved, self._saved.choice

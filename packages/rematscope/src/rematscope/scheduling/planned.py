@@ -16,7 +16,7 @@ from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.symbolic_zeros import needs_zero_arrays, retracing_rules, sees_symbolic_zeros
-from rematscope.scheduling.zeros import without
+from rematscope.scheduling.zeros import without_cotangents
 from rematscope.tracing.arguments import PartlyDifferentiable, callable_name, check_call
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
@@ -147,7 +147,7 @@ def scheduled_function(once: CalledOnce, programs: Schedule, grad_mask: Sequence
             once, differentiated, asked, [not none for none in zero]
         ):
             return jax.jit(functools.partial(_run_with_zeros, programs.backward, cotangents, zero))
-        program = without(programs.backward, cotangents, is_zero) if is_zero else programs.backward
+        program = without_cotangents(programs.backward, cotangents, is_zero) if is_zero else programs.backward
         return jax.jit(program.__call__)
 
     can_rerun = is_repeatable_program(once.jaxpr, prints=True)

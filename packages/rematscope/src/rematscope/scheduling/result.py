@@ -91,7 +91,7 @@ class Auto(Constant, Pictured):
 
     def _pickle_state(self) -> "_State":
         f = self._call.f
-        call = self._call._replace(f=reference(f.function if isinstance(f, FunctionOfStatic) else f))
+        call = self._call._replace(f=picklable_reference(f.function if isinstance(f, FunctionOfStatic) else f))
         choices = [StoredChoice.of(candidate, self._own) for candidate in self.trials]
         compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
         chosen = self.trials.index(self._chosen)
@@ -369,7 +369,7 @@ class Decorated(NamedTuple):
     by: Any
 
 
-def reference(f: Callable[..., Any]) -> Any:
+def picklable_reference(f: Callable[..., Any]) -> Any:
     """Return a function, or `Decorated` in its place, which pickle finds by its name."""
     module = sys.modules.get(getattr(f, "__module__", None) or "")
     try:
@@ -379,11 +379,11 @@ def reference(f: Callable[..., Any]) -> Any:
     return Decorated(found) if found is not f and getattr(found, "__wrapped__", None) is f else f
 
 
-def reduced(wrapper: Any, *arguments: Any) -> Any:
+def reduce_wrapper(wrapper: Any, *arguments: Any) -> Any:
     """Return what `__reduce__` of a wrapper returns: its name, if its module has it in place of the function that it
     wraps, or else its type and the arguments to make it with.
     """
-    found = reference(wrapper.__wrapped__)
+    found = picklable_reference(wrapper.__wrapped__)
     if isinstance(found, Decorated) and found.by is wrapper:
         return str(vars(wrapper)["__qualname__"])
     return type(wrapper), arguments

@@ -25,7 +25,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Value
 from rematscope.ir.value_numbering import ValueNumbering
 from rematscope.scheduling.differentiable import jvp_of_some, select_outputs, vjp_of_some
-from rematscope.scheduling.zeros import without
+from rematscope.scheduling.zeros import without_cotangents
 from rematscope.tracing.arguments import callable_name
 from rematscope.tracing.checkpoints import CalledOnce
 
@@ -125,7 +125,9 @@ def _numbers_of_thirds(traced: Any, is_given: Sequence[bool]) -> list[list[int]]
     inputs = [Value(v.aval) for v in jax_compat.body_of(traced)[0].invars]
     program = Inliner().program(traced, inputs)
     cotangents = inputs[len(inputs) - len(is_given) :]
-    program = without(program, cotangents, {v for v, one in zip(cotangents, is_given, strict=True) if not one})
+    program = without_cotangents(
+        program, cotangents, {v for v, one in zip(cotangents, is_given, strict=True) if not one}
+    )
     numbering = ValueNumbering(set())
     numbering.program(program)
     numbers = [*map(numbering.number, program.outputs)]

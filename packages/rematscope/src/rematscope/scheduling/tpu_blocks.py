@@ -82,7 +82,7 @@ class BlockProposer:
         solved = filter(None, (rows.best(saved=size) for size in sizes))
         found = []
         for saved in dict.fromkeys(each.saved | small for each in solved):
-            if ends(self._linearized, saved):
+            if block_ends(self._linearized, saved):
                 worth, last = self._values_by_worth(saved)
                 counts = range(0, last + 1, max(1, last // SETTINGS.last_block_counts))
                 first = min(counts, key=lambda n: (self._save_values(saved.union(worth[:n])).estimated_bytes, -n))
@@ -90,7 +90,7 @@ class BlockProposer:
         return found
 
     def _save_values(self, saved: frozenset[Value]) -> Candidate:
-        return Candidate(self._problem, self._linearized, saved, ends(self._linearized, saved))
+        return Candidate(self._problem, self._linearized, saved, block_ends(self._linearized, saved))
 
     def _values_by_worth(self, saved: frozenset[Value]) -> tuple[list[Value], int]:
         """Return the unsaved results of matmuls, those of the last block and the most valuable first.
@@ -111,7 +111,7 @@ class BlockProposer:
         return [e.outputs[0] for e in found], sum(not key(e)[0] for e in found)
 
 
-def ends(linearized: Linearized, saved: Collection[Value]) -> tuple[Snapshot, ...]:
+def block_ends(linearized: Linearized, saved: Collection[Value]) -> tuple[Snapshot, ...]:
     """Return the snapshots at which the backward pass enters another block; none if there is only one block."""
     block = _block_of_values(linearized, saved)
     reads = [[block[v] for v in reading(e) if v in block] for e in linearized.backward.equations]

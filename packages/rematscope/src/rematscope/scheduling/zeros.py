@@ -25,12 +25,12 @@ from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value, free_values, reading
 from rematscope.jax_compat import body_of
-from rematscope.scheduling.linearize import substituted
+from rematscope.scheduling.linearize import substitute_values
 
 _GIVEN, _ABSENT = 1, 2
 
 
-def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
+def without_cotangents(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
     """Return a backward program without some of its cotangents."""
     marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
     mark_dependence(backward, marks)
@@ -86,7 +86,7 @@ class _Level:
             else:
                 for value in zeros:
                     self.array(value)
-                equation = substituted(equation, self._instead) if self._instead else equation
+                equation = substitute_values(equation, self._instead) if self._instead else equation
             found += self.new
             found.append(equation)
             self.new.clear()

@@ -35,14 +35,16 @@ def calibrate() -> Device:
         products = {}
         for dtype in (jnp.float32, jnp.bfloat16):
             square = jnp.ones((size, size), dtype)
-            products[str(square.dtype)] = 2 * size**3 / fastest(lambda a: a @ a, square)
+            products[str(square.dtype)] = 2 * size**3 / fastest_seconds(lambda a: a @ a, square)
         large = jnp.ones(2**26, jnp.float32)  # 256 MiB, more than any cache; in a loop, which reuses its memory
-        bandwidth = 2 * 8 * large.nbytes / fastest(lambda a: lax.fori_loop(0, 8, lambda _, a: a + 1, a), large)
+        bandwidth = 2 * 8 * large.nbytes / fastest_seconds(lambda a: lax.fori_loop(0, 8, lambda _, a: a + 1, a), large)
         small = jnp.ones(2**16 if device.platform == "cpu" else 2**24, jnp.float32)  # on a CPU, it fits in a cache
         times = 200
 
         def repeated(step: Callable[[Any], Any]) -> float:
-            return small.size * times / fastest(lambda a: lax.fori_loop(0, times, lambda _, a: step(a), a), small)
+            return (
+                small.size * times / fastest_seconds(lambda a: lax.fori_loop(0, times, lambda _, a: step(a), a), small)
+            )
 
         return Device(
             name=device.device_kind if device.platform != "cpu" else "cpu",
@@ -61,7 +63,7 @@ def _apply_polynomial(degree: int, a: Any) -> Any:
     return result
 
 
-def fastest(f: Callable[[Any], Any], argument: Any) -> float:
+def fastest_seconds(f: Callable[[Any], Any], argument: Any) -> float:
     """Return the time in seconds of the fastest run of the compiled `f`."""
     compiled = jax.jit(f).lower(argument).compile()
     found = []

@@ -257,7 +257,7 @@ class FunctionOfStatic(PartlyDifferentiable):
         try:
             returned = _wrap_static(self.function(*given, **named), rule_of((args, kwargs)))
         except (TypeError, AttributeError, ValueError) as error:
-            explain(error, self, args, kwargs)
+            explain_static_values(error, self, args, kwargs)
             raise
         for node, arrays in zip(rebuilt, before, strict=True):
             now = _arrays_in(node)
@@ -273,7 +273,7 @@ class FunctionOfStatic(PartlyDifferentiable):
         return f.gradient_mask(args, kwargs) if isinstance(f, PartlyDifferentiable) else None
 
 
-def explain(error: Exception, f: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def explain_static_values(error: Exception, f: Callable[..., Any], args: Any, kwargs: Any) -> None:
     """Raise TraceError for an error about a static value; else add a note that lists the static values."""
     name, needs_value = callable_name(f), isinstance(error, NEEDS_VALUE)
     with_paths = argument_paths(f, args, kwargs, is_leaf=_is_static)

@@ -17,7 +17,7 @@ from jax.extend.core import ClosedJaxpr
 from rematscope import jax_compat
 from rematscope.errors import TraceError
 from rematscope.ir import placement, roles
-from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
+from rematscope.ir.collectives import CollectiveStats, collectives_of, tally_by_kind
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.inline import Inliner
@@ -194,7 +194,7 @@ class Trace:
         Args:
           role: count only collectives with this role in the backward pass, such as `"R"` for recomputed ones.
         """
-        return tallied(found for program in programs_of(self) for found in collectives_of(program, role))
+        return tally_by_kind(found for program in programs_of(self) for found in collectives_of(program, role))
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Return the saved bytes by kind of residual: `"computed"`, `"argument"` and `"constant"`.
@@ -463,7 +463,7 @@ def _assign_shardings(
     for program in (fwd, bwd, fwd, bwd):  # twice, because a reader may determine a value's sharding
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
-            placement.same(cotangent, output.placement)
+            placement.record_placement(cotangent, output.placement)
     mesh = max(several, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
     propagate([fwd, bwd], dict(zip(cotangents, outputs, strict=True)), dict(mesh.shape))
     return mesh

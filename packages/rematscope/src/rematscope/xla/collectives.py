@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator, Set
 
 from rematscope.ir import collectives
-from rematscope.ir.collectives import CollectiveStats, most_sent, tallied
+from rematscope.ir.collectives import CollectiveStats, most_sent, tally_by_kind
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, Shape
 from rematscope.xla.trip_counts import trip_count
@@ -28,7 +28,7 @@ def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
     For a TPU, XLA writes a collective that overlaps with other operations several times, in a chain of fusions: one
     starts it, any number run while it advances, and one waits for its end. The start alone counts.
     """
-    return tallied(_find_collectives(module, module.entry, 1, devices, _started_by_fusions(module)))
+    return tally_by_kind(_find_collectives(module, module.entry, 1, devices, _started_by_fusions(module)))
 
 
 def chains_not_counted(module: Module) -> list[str]:

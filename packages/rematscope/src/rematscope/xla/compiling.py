@@ -114,8 +114,8 @@ def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: s
         if (kernel := _kernel_of_another_device(str(error))) is None:
             raise
         raise TargetError(
-            f"{passes.function} cannot be compiled for {spelled(target)}: JAX cannot lower {kernel} for it. trace, "
-            "compare and plan do not compile, so they work on this machine. To measure, use a machine with the "
+            f"{passes.function} cannot be compiled for {usual_spelling(target)}: JAX cannot lower {kernel} for it. "
+            "trace, compare and plan do not compile, so they work on this machine. To measure, use a machine with the "
             "device that the kernel is for, or an implementation of the same operation without a kernel."
         ) from None
 
@@ -241,8 +241,8 @@ def _not_fitting(passes: Trace, target: str, lowered: Module | None, full: OutOf
 def does_not_fit_text(function: str, target: str, full: OutOfMemory) -> str:
     """Return a message that a function does not fit in the memory of a target, with advice."""
     return (
-        f"{function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the batch "
-        "size, or shard it across several chips."
+        f"{function} does not fit into the memory of a {usual_spelling(target)}: {full.text}. Save less, reduce the "
+        "batch size, or shard it across several chips."
     )
 
 
@@ -260,7 +260,7 @@ def _on_absent_tpu(passes: Trace, target: str, call: _Call) -> Compiled:
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
         raise TargetError(
-            f"Compiling ahead of time for a {spelled(target)} needs {missing[0]}, which is not installed: pip "
+            f"Compiling ahead of time for a {usual_spelling(target)} needs {missing[0]}, which is not installed: pip "
             "install 'jax[tpu]' flatbuffers (about 500 MB, for Linux on x86-64 only)."
         )
     name, devices = topology(target, passes.devices)
@@ -327,7 +327,7 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
                 return _not_fitting(passes, target, lowered, full)
             reason = _stated_reason(child.stderr)
             raise TargetError(
-                f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
+                f"{compiler} did not compile {passes.function} for {usual_spelling(target)}: {reason.rstrip('.')}. "
                 f"{_next_step(platform, reason)}"
             )
         memory = json.loads((folder / "memory").read_text())
@@ -340,7 +340,7 @@ def _compile_in_subprocess(passes: Trace, target: str, call: _Call) -> Compiled:
                 f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices} to run it."
             )
         raise TargetError(
-            f"There is no {spelled(target)} on this machine. Measure the time with target='cpu' or 'gpu'."
+            f"There is no {usual_spelling(target)} on this machine. Measure the time with target='cpu' or 'gpu'."
         )
 
     return Compiled(memory, module, lowered, record, run)
@@ -430,6 +430,6 @@ def _as_array(given: Any) -> Any:
     return jnp.zeros(given.shape, given.dtype)
 
 
-def spelled(target: str) -> str:
+def usual_spelling(target: str) -> str:
     """Return the usual spelling of a target, such as `TPU v5e`."""
     return target.replace("tpu", "TPU")

@@ -8,7 +8,7 @@ from typing import Any
 from rematscope.ir.source import Source, place_of
 from rematscope.xla import hlo_proto
 from rematscope.xla.hlo_proto import Instruction, StackFrameIndex
-from rematscope.xla.protobuf import damaged
+from rematscope.xla.protobuf import damaged_record
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,14 +54,14 @@ def read(serialized: bytes) -> Module:
         scheduled = {instruction.id: instruction for instruction in computations.get(sequence.key, ())}
         order = sequence.value.instruction_ids
         if not scheduled.keys() >= set(order):
-            raise damaged("its schedule names an instruction that does not exist")
+            raise damaged_record("its schedule names an instruction that does not exist")
         computations[sequence.key] = [scheduled[number] for number in order]
     roots = {computation.id: computation.root_id for computation in module.computations}
     read = Module(computations, module.entry_computation_id, roots, module.stack_frame_index)
     used = {number for instruction in read.by_id.values() for number in instruction.operand_ids}
     called = {number for instruction in read.by_id.values() for number in instruction.called_computation_ids}
     if not (read.by_id.keys() >= used.union(roots.values()) and computations.keys() >= called | {read.entry}):
-        raise damaged("it refers to an instruction or computation that does not exist")
+        raise damaged_record("it refers to an instruction or computation that does not exist")
     return read
 
 

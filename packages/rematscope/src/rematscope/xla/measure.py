@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
+from rematscope.ir.collectives import CollectiveStats, collectives_of, tally_by_kind
 from rematscope.ir.program import Value
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.memory.liveness import live_bytes
@@ -26,7 +26,7 @@ from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of, trace_call, whole_cost
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
-from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, spelled
+from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, usual_spelling
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 
@@ -97,7 +97,7 @@ def _collective_rows(passes: Trace, made: Compiled, module: Module) -> tuple[Col
 
 def _moved_out(passes: Trace, target: str) -> list[str]:
     """Return sentences about collectives that XLA may move out of loops, which the predicted counts leave inside."""
-    left = tallied(found for program in programs_of(passes) for found in collectives_of(with_moved(program)))
+    left = tally_by_kind(found for program in programs_of(passes) for found in collectives_of(with_moved(program)))
     sentences = []
     for kind, tally in passes.collectives().items():
         if (fewer := left[kind].count) < tally.count:
@@ -261,7 +261,7 @@ class Measurement(View):
             )
         if passes.host_bytes() and not self.host_bytes and full is None:
             moved = bytes_text(passes.host_bytes())
-            ignored = f"Offloading is ignored for {spelled(target)}"
+            ignored = f"Offloading is ignored for {usual_spelling(target)}"
             notes.append(f"{ignored}: {moved} that the trace offloads to host memory stay on the device.")
         if passes.has_auto_sharded_work:
             notes.append(

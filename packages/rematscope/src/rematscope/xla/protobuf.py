@@ -43,9 +43,9 @@ class Message:
                     size, at = _read_varint(data, at)
                     values.append(data[at : at + size])
                 case kind:
-                    raise damaged(f"it has a field of the unknown kind {kind}")
+                    raise damaged_record(f"it has a field of the unknown kind {kind}")
             if not 0 <= size <= len(data) - at:
-                raise damaged("it ends inside a field")
+                raise damaged_record("it ends inside a field")
             at += size
 
 
@@ -112,7 +112,7 @@ def messages(number: int, kind: Callable[[], type[M]]) -> Field[list[M]]:
     return Field(number, lambda values: [kind()(_expect_type(bytes, value)) for value in values])
 
 
-def damaged(how: str) -> TargetError:
+def damaged_record(how: str) -> TargetError:
     """Return the error that a record cannot be read; `how` is a clause, "it ends inside a field"."""
     return TargetError(
         f"XLA's record of the compiled program cannot be read: {how}. Compile again. If the error persists, this "
@@ -122,7 +122,7 @@ def damaged(how: str) -> TargetError:
 
 def _expect_type(kind: type[K], value: int | bytes) -> K:
     if not isinstance(value, kind):
-        raise damaged("a field has another type than its name says")
+        raise damaged_record("a field has another type than its name says")
     return value
 
 
@@ -130,7 +130,7 @@ def _decode_text(value: int | bytes) -> str:
     try:
         return _expect_type(bytes, value).decode()
     except UnicodeDecodeError:
-        raise damaged("it has invalid characters") from None
+        raise damaged_record("it has invalid characters") from None
 
 
 def _unpack_integers(value: int | bytes) -> list[int]:
@@ -148,10 +148,10 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         if at == len(data):
-            raise damaged("it ends inside a number")
+            raise damaged_record("it ends inside a number")
         byte = data[at]
         number |= (byte & 127) << shift
         at += 1
         if byte < 128:
             return number - (number >> 63 << 64), at  # negative numbers are the two's complement in 64 bits
-    raise damaged("it has a number of more than 64 bits")
+    raise damaged_record("it has a number of more than 64 bits")

@@ -15,7 +15,7 @@ from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.hlo_rewrites import count_readers, find_aliases, first_alias, is_alias
 
 
-def updated(equation: Equation) -> Sequence[Value]:
+def overwritten_operands(equation: Equation) -> Sequence[Value]:
     """Return the operands that an equation overwrites: the target of a scatter, or the carries of a loop."""
     if equation.primitive in UPDATES:
         return equation.inputs[:1]
@@ -31,7 +31,7 @@ def with_copies(program: Program) -> Program:
     copies: dict[Equation, list[Equation]] = {}
     for equation in program.equations:
         inputs = list(equation.inputs)
-        for value in updated(equation):
+        for value in overwritten_operands(equation):
             if value in made and reads[first_alias(value, same)] > 1:
                 copy = value_like(value)
                 copies.setdefault(made[value], []).append(

@@ -44,8 +44,8 @@ from rematscope.ir.program import RENAMES, Equation, Literal, Program, Value
 from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.xla_estimate.broadcasts import Broadcasts, value_like
 from rematscope.memory.xla_estimate.dot_layout import is_copied, is_outer, is_swapped
-from rematscope.memory.xla_estimate.loop_invariants import hoisted
-from rematscope.memory.xla_estimate.unrolled import copy_program, unrolled
+from rematscope.memory.xla_estimate.loop_invariants import hoist_invariants
+from rematscope.memory.xla_estimate.unrolled import copy_program, unroll_scan
 
 # Moves that XLA duplicates are fused like elementwise operations; a transposition cannot reuse its operand's buffer.
 FUSED_LIKE_ELEMENTWISE = primitives.ELEMENTWISE | (MOVES & DUPLICABLE) - {"transpose"}
@@ -84,12 +84,12 @@ class _Lowering:
 
     def add(self, equation: Equation) -> None:
         """Append the operations that XLA compiles an equation to."""
-        if equation.primitive == "scan" and (iterations := unrolled(equation)) != [equation]:
+        if equation.primitive == "scan" and (iterations := unroll_scan(equation)) != [equation]:
             for each in iterations:
                 self.add(each)
             return
         if self._target == "cpu":
-            moved, equation = hoisted(equation)
+            moved, equation = hoist_invariants(equation)
             for each in moved:
                 self.add(each)
         if equation.role == roles.RECOMPUTED:

@@ -12,7 +12,7 @@ import dataclasses
 
 from rematscope import jax_compat
 from rematscope.ir.primitives import VIEWS
-from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, reads
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, values_of_program
 
 _LOOPS = ("scan", "while")
 _NOT_ALONE = BOOKKEEPING | VIEWS | frozenset("broadcast_in_dim iota rev slice transpose".split())
@@ -25,12 +25,12 @@ def with_moved(program: Program) -> Program:
         if equation.primitive == "shard_map":
             equations.append(dataclasses.replace(equation, bodies=tuple(map(with_moved, equation.bodies))))
         else:
-            moved, left = hoisted(equation)
+            moved, left = hoist_invariants(equation)
             equations += [*moved, left]
     return dataclasses.replace(program, equations=equations)
 
 
-def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
+def hoist_invariants(loop: Equation) -> tuple[list[Equation], Equation]:
     """Return the operations that XLA moves out of a loop and its nested loops, and the loop without them.
 
     Args:
@@ -47,7 +47,7 @@ def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
         return [], loop
     gone = {equation.outputs for equation in moved}
     bodies = (*condition, _without_equations(body, gone))
-    read = set[Value]().union(*map(reads, bodies))
+    read = set[Value]().union(*map(values_of_program, bodies))
     around = (*loop.inputs[: loop.first_carry], *(v for equation in moved for v in equation.outputs))
     kept = tuple(v for v in around if v in read)
     inputs = (*kept, *loop.inputs[loop.first_carry :])

@@ -14,7 +14,7 @@ from rematscope.ir.program import Equation, Literal, Placement, Program, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
 
 
-def unrolled(scan: Equation) -> list[Equation]:
+def unroll_scan(scan: Equation) -> list[Equation]:
     """Return the equations that a scan is compiled to; the scan itself if it is not unrolled."""
     width = max(1, scan.params.get("unroll", 1))
     if not stays_a_loop(scan.length, width):

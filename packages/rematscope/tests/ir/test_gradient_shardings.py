@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from rematscope import liveness, measure, trace
-from rematscope.memory.xla_estimate import estimate_compiled_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes
 
 PROGRAMS = ("unrolled", "scan", "microbatches", "tied weights")
 CONSTRAINTS = ("none", "activations", "weights", "both")

@@ -13,7 +13,7 @@ import pytest
 from jax import lax
 
 from rematscope import measure, trace
-from rematscope.memory.xla_estimate import estimate_temporary_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_temporary_bytes
 
 WIDTH, TOKENS = 1024, (64, 512)
 

@@ -12,8 +12,8 @@ from test_xla_estimate import MODELS, measured
 
 from rematscope import trace
 from rematscope.memory.live_ranges import LiveRanges
-from rematscope.memory.xla_estimate import broadcasts, estimate, estimate_compiled_bytes, fusion, hlo_rewrites
-from rematscope.memory.xla_estimate.estimate import FirstFit, _WrittenRanges
+from rematscope.memory.xla_estimate import broadcasts, estimate, fusion, hlo_rewrites
+from rematscope.memory.xla_estimate.estimate import FirstFit, _WrittenRanges, estimate_compiled_bytes
 from rematscope.memory.xla_estimate.hlo_rewrites import _Lowering
 
 

@@ -16,8 +16,8 @@ from sampling import sampled
 
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
-from rematscope.memory.xla_estimate import allocations
 from rematscope.memory.xla_estimate.cpu_schedule import thunk_order
+from rematscope.memory.xla_estimate.estimate import allocations
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
 
 

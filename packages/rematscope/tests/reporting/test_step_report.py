@@ -26,7 +26,7 @@ from steps import STEPS
 
 import rematscope
 from rematscope import PlanError
-from rematscope.memory.xla_estimate import allocations
+from rematscope.memory.xla_estimate.estimate import allocations
 from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import rewrite as rewrite_module

@@ -19,7 +19,7 @@ from sampling import few
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
-from rematscope.memory.xla_estimate import estimate_compiled_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes
 from rematscope.scheduling import candidate as candidates
 from rematscope.scheduling.blocks import in_blocks, in_iterations
 from rematscope.scheduling.candidate import CandidatePool

@@ -11,7 +11,7 @@ from measurements import measurement_of
 from zoo import normal
 
 from rematscope import auto, load_schedule, trace
-from rematscope.memory.xla_estimate import estimate_temporary_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_temporary_bytes
 from rematscope.scheduling.candidate import CandidatePool
 from rematscope.scheduling.per_call import GradientCall
 from rematscope.scheduling.search import ScheduleSearch

@@ -22,7 +22,7 @@ from wire_format import field
 from rematscope import CollectiveStats, TargetError, fit, measure, trace
 from rematscope.ir.collectives import collectives_of, link_bytes, tally_by_kind
 from rematscope.ir.cost import program_cost
-from rematscope.memory.xla_estimate import with_moved
+from rematscope.memory.xla_estimate.loop_invariants import with_moved
 from rematscope.seconds.devices import DEVICES
 from rematscope.xla.aot_topology import generation, topology
 from rematscope.xla.collectives import chains_not_counted, collectives_in

@@ -86,11 +86,8 @@ def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
 
     An equation is a collective itself, or implies collectives by the shardings of its operands and results.
     """
-    if (compiled := collective_kind(equation.primitive)) in (
-        "all-reduce",
-        "collective-permute",
-        "collective-broadcast",
-    ):
+    compiled = collective_kind(equation.primitive)
+    if compiled in ("all-reduce", "collective-permute", "collective-broadcast"):
         count = len(equation.inputs) if compiled == "all-reduce" else 1  # each array has its own all-reduce
         size = link_bytes(compiled, total_bytes(equation.inputs), total_bytes(equation.outputs), equation.devices)
         yield compiled, count, size

@@ -25,7 +25,7 @@ from rematscope.linting.linted_function import (
 )
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
-from rematscope.memory.xla_estimate import estimate_compiled_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes
 from rematscope.render.units import amount_text, bytes_text, first_of, joined
 from rematscope.tracing.checkpoints import nothing
 from rematscope.tracing.trace import Trace, programs_of

@@ -1,7 +1,7 @@
 """Say how reliable an estimated peak is, from the kinds of operations in a program."""
 
 from rematscope.ir.primitives import LINEAR_ALGEBRA
-from rematscope.memory.xla_estimate import distinct_constants
+from rematscope.memory.xla_estimate.estimate import distinct_constants
 from rematscope.render.units import joined
 from rematscope.tracing.trace import Trace, programs_of
 

@@ -9,7 +9,7 @@ from rematscope.choices.build import CostedCall, CostFunction, work
 from rematscope.choices.candidates import AS_IT_IS, PolicyCandidate, candidates, is_left_out
 from rematscope.errors import PlanError
 from rematscope.memory.estimate_warning import estimate_warning
-from rematscope.memory.xla_estimate import estimate_compiled_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes
 from rematscope.planning.budget import budget_bytes, least_of, most_of
 from rematscope.planning.plan import Plan, best_plan, plan_as_written
 from rematscope.render.html import html_table

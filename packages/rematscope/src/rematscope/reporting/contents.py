@@ -11,7 +11,7 @@ from typing import Any
 from rematscope.ir.cost import cost_of, operations
 from rematscope.ir.program import Equation, Literal, Value, type_text
 from rematscope.ir.source import calls_to
-from rematscope.memory.xla_estimate import Allocation, Allocations
+from rematscope.memory.xla_estimate.estimate import Allocation, Allocations
 from rematscope.tracing.trace import Trace, programs_of
 
 KINDS = (

@@ -16,7 +16,7 @@ from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value, type_text
 from rematscope.jax_compat.vjp_hook import record_gradients
-from rematscope.memory.xla_estimate import Allocations, allocations
+from rematscope.memory.xla_estimate.estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
 from rematscope.reporting.chunks import ChunkedLoss, ReadsNoBatch, chunked_batch

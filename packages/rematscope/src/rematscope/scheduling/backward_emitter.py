@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from rematscope import jax_compat
 from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation, Literal, Program, Value, reading
-from rematscope.memory.xla_estimate import is_usually_fused
 from rematscope.memory.xla_estimate.broadcasts import value_like
+from rematscope.memory.xla_estimate.fusion import is_usually_fused
 from rematscope.scheduling.fusion import FUSED_INTO_READERS
 from rematscope.scheduling.linearize import substitute_values
 

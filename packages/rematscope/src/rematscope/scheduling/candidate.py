@@ -11,7 +11,7 @@ from typing import Protocol
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value
-from rematscope.memory.xla_estimate import estimate_temporary_bytes
+from rematscope.memory.xla_estimate.estimate import estimate_temporary_bytes
 from rematscope.scheduling.backward_emitter import Snapshot
 from rematscope.scheduling.checkpoint_placement import CheckpointPlacement, checkpointed
 from rematscope.scheduling.costs import recompute_cost_of, work_in

@@ -13,7 +13,8 @@ from rematscope.ir.program import Value
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
-from rematscope.memory.xla_estimate import estimate_compiled_bytes, target_notes, with_moved
+from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes, target_notes
+from rematscope.memory.xla_estimate.loop_invariants import with_moved
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
 from rematscope.render.progress import progress_message

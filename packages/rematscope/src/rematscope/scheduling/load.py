@@ -95,7 +95,7 @@ class LoadedFunction(PlannedPerCall[P, R, Planned]):
 
     def _make_plan(self, call: GradientCall) -> Planned:
         saved, choice = self._saved, self._saved.choice
-        signature, once = Signature(*call[:3]), captured(*call[:3])
+        signature, once = Signature(call.f, call.args, call.kwargs), captured(call.f, call.args, call.kwargs)
         own = once if choice.of_own else without_checkpoints(once)
         try:
             given = own if choice.placement is None else checkpointed(once, choice.placement)

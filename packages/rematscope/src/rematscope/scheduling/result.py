@@ -403,7 +403,7 @@ def _load_pickle(pickled: bytes) -> Auto:
     state: _State = pickle.loads(pickled)
     call, f = state.call, state.call.f
     f = f.by.__wrapped__ if isinstance(f, Decorated) else f
-    call = call._replace(f=FunctionOfStatic(f) if has_static(call[1:3]) else f)
+    call = call._replace(f=FunctionOfStatic(f) if has_static((call.args, call.kwargs)) else f)
     with outside_traces():
         search = state.options.search(call)
         if search.key[:2] != state.structure:

@@ -94,13 +94,14 @@ class ScheduleSearch:
         self.pool = CandidatePool()
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self._targets: list[float] = []  # the targets for which the proposers have proposed candidates
-        once = captured(*call[:3])
+        once = captured(call.f, call.args, call.kwargs)
         self.linearized = linearize(call.trace(without_checkpoints(once)))
         has_own = any(checkpoints(once.jaxpr)) and not recomputes_unrepeatable(once.jaxpr)
         self.own = linearize(call.trace(once)) if has_own else None
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         least = operations(self.linearized.trace.cost)
-        self.problem = SearchProblem(once, Signature(*call[:3]), target, cost, least, self.moves, call.grad_mask)
+        signature = Signature(call.f, call.args, call.kwargs)
+        self.problem = SearchProblem(once, signature, target, cost, least, self.moves, call.grad_mask)
         self.fixed_bytes = self.linearized.fixed_bytes
         self.cuts = [*itertools.islice(saved_at_cuts(self.linearized), SETTINGS.cuts)]
         self.blocks = BlockProposer(self.problem, self.linearized, self.cuts)

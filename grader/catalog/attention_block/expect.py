@@ -49,8 +49,9 @@ def requirements(case):
         [
             Saves(
                 ("context",) if is_long else ("q", "k", "v"),
-                too_much="Does the page allow each value that you save? For this shape, how many FLOPs does saving q, "
-                "k and v avoid, and how many does saving context avoid?",
+                too_much="Does the page allow each value that you save? If the value leaves your checkpoint, which "
+                "operation outside uses it? For this shape, how many FLOPs does saving q, k and v avoid, and how many "
+                "does saving context avoid?",
                 too_little="For this shape, how many FLOPs does saving q, k and v avoid, and how many does saving "
                 "context avoid? Is each value named inside the checkpoint, and does the policy list its name?",
             ),

@@ -87,8 +87,8 @@ def requirements(case):
     under_vmap = [
         Saves(
             saved,
-            too_much="Under vmap over two or three arguments, which dimension do the matmuls gain? Which of the page's "
-            "four policies returns False for a matmul with such a dimension?",
+            too_much="Under vmap over two or three arguments, which dimension do the matmuls gain? What does your "
+            "policy return for a matmul with such a dimension?",
             too_little="Under vmap over two of the arguments, which of the two matmuls has a batch dimension, that is, "
             "a mapped dimension that both of its operands have? What does your policy return for the other matmul?",
         ),

@@ -69,7 +69,7 @@ def requirements(case):
                 # The input of the only layer is x, which is in memory anyway.
                 ("the layers' inputs",) if layers > 1 else (),
                 too_much="Which loop runs the layers in your answer? What does one iteration save if the whole "
-                "iteration is inside a checkpoint?",
+                "iteration is inside a checkpoint? If the checkpoint has a policy, which values does the policy save?",
                 too_little="What does your checkpoint contain: one layer, or several layers with the carries between "
                 "them? The backward pass holds the residuals of all layers of a checkpoint at once.",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see

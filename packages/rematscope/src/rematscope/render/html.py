@@ -183,9 +183,9 @@ def html_table(
 
 
 def _with_bar(style: str, fraction: float) -> str:
-    """Return a cell's style with a bar behind the text, whose width is a fraction of the cell's."""
-    bar = f"background: linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0) content-box"
-    return f'{style[:-1]}; {bar}"'
+    """Return a cell's style with a bar to the left of the text, which is 4 em wide for the fraction 1."""
+    colours = f"linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0)"
+    return f'{style[:-1]}; padding-left: 4.5em; background: {colours} 0 / 4em 1.2em no-repeat"'
 
 
 def _in_lines(text: str, title: str) -> str:

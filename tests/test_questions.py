@@ -4,6 +4,8 @@ import contextlib
 import io
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -88,6 +90,38 @@ def test_a_page_prints_the_shown_output(page, outputs):
             exec(snippet, namespace)
     unpadded = re.sub(r" +$", "", printed.getvalue(), flags=re.MULTILINE)  # an editor strips the page's lines
     assert len(shown) == outputs and [block for block in shown if block not in unpadded] == []
+
+
+CIRCULAR_PIPELINE = """
+import sys
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import PartitionSpec as P
+
+names = {"jax": jax, "jnp": jnp, "P": P, "eight": jax.make_mesh((8,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))}
+exec(sys.stdin.read(), names)
+keys = jax.random.split(jax.random.key(0), 3)
+up, down = (jax.random.normal(key, (16, *shape)) / 6 for key, shape in zip(keys, [(16, 32), (32, 16)]))
+for rounds, microbatches, inside in (1, 8, True), (2, 16, True), (2, 8, False):
+    x = jax.random.normal(keys[2], (4 * microbatches, 16))
+    by_device = lambda w: w.reshape(rounds, 8, 2 // rounds, *w.shape[1:]).swapaxes(0, 1)
+    loss = names["circular"](jax.checkpoint, microbatches, rounds, inside)
+    found = jax.jit(jax.grad(lambda up, down: loss(by_device(up), by_device(down), x), argnums=(0, 1)))(up, down)
+    layer = lambda x, w: (x + jnp.tanh(x @ w[0]) @ w[1], None)
+    expected = jax.grad(lambda up, down: jnp.mean(jax.lax.scan(layer, x, (up, down))[0] ** 2), argnums=(0, 1))(up, down)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+print("equal")
+"""
+
+
+@pytest.mark.slow
+def test_the_circular_pipeline_of_the_page_devices_runs_the_layers_in_order():
+    page = (ROOT / "docs" / "devices.md").read_text()
+    (snippet,) = (each for each in SNIPPET.findall(page) if "def circular" in each)
+    definition = snippet.partition("def stages_of")[0]
+    given = os.environ | {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "8"}
+    command = [sys.executable, "-c", CIRCULAR_PIPELINE]
+    done = subprocess.run(command, input=definition, capture_output=True, text=True, env=given, timeout=300)
+    assert done.stdout == "equal\n", done.stderr
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=title_of)

@@ -13,11 +13,13 @@ from jax.sharding import PartitionSpec as P
 import rematscope
 from rematscope import PlanError
 from rematscope.reporting import fixes
+from rematscope.reporting.arrays import Arguments
 from rematscope.reporting.fixes import Search
 from rematscope.reporting.flat_step import OtherSizeError
 from rematscope.reporting.report import Proposal
-from rematscope.reporting.rewrite import Changes
+from rematscope.reporting.rewrite import Changes, losses_of
 from rematscope.reporting.subject import Subject, divisors
+from rematscope.tracing.static_values import is_not_array
 
 policies = jax.checkpoint_policies
 ALONE = "By hand, the checkpoints alone, without the other changes: jax.checkpoint"
@@ -247,3 +249,36 @@ def test_the_reason_is_given_if_microbatches_are_proved_but_cannot_be_made(monke
     monkeypatch.setattr(Subject, "traced", refuse)
     report = rematscope.report(repeated_layers, *REPEATED, memory="3 MiB")
     assert "No microbatches: It draws random numbers in a loop." in report.advice
+
+
+def test_proofs_along_several_axes_trace_the_whole_batch_once():
+    lengths = []
+
+    def step(w, x):
+        lengths.append(x.shape)
+        # Only the second axis can be that of microbatches.
+        return w - jax.grad(lambda w: jnp.mean(jnp.mean(jnp.tanh(x * w), 0) ** 2))(w)
+
+    args = jax.ShapeDtypeStruct((), jnp.float32), jax.ShapeDtypeStruct((8, 16), jnp.float32)
+    subject = Subject(step, args, {}, None, "cpu")
+    assert subject.in_axes == (None, 0)
+    lengths.clear()
+    assert subject.why_no_microbatches(2)
+    assert subject.find_other_axes() and subject.microbatch_axes == (None, 1)
+    in_loops = [(8, 16), (4, 16)]  # the proof along the first axis fails, so maps are traced as loops
+    assert lengths == [(8, 16), (4, 16), *in_loops, (8, 8)]
+
+
+def test_a_step_with_several_losses_runs_zeros_in_place_of_its_first_loss_only():
+    calls = []
+
+    def step(w, x):
+        for number in range(3):
+            loss = lambda w, number=number: calls.append(number) or jnp.mean(jnp.tanh(x @ w))  # noqa: E731
+            w = w - jax.grad(loss)(w)
+        return w
+
+    args = jax.ShapeDtypeStruct((32, 32), jnp.float32), jax.ShapeDtypeStruct((8, 32), jnp.float32)
+    arguments = Arguments(args, {}, is_not_array)
+    assert len(losses_of(step, arguments, [None, None], Changes(), True)) == 3
+    assert calls == [0, 1, 0, 1, 2]

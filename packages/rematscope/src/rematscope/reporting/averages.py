@@ -66,6 +66,13 @@ class WholeStep:
         leaves = [with_explicit_sharding(v) if isinstance(v, jax.core.Tracer) else v for v in step.leaves]
         self.step, self._loops = dataclasses.replace(step, leaves=leaves), loops
 
+    def along(self, axes: Sequence[int | None]) -> "WholeStep":
+        """Return the step with other batch axes of its leaves. Both share the trace for the whole batch."""
+        other = WholeStep(dataclasses.replace(self.step, axes=axes))
+        if "program" in vars(self) and other.step.types(1) == self.step.types(1):
+            other.program = self.program
+        return other
+
     @functools.cached_property
     def in_loops(self) -> "WholeStep":
         """The step with loops over examples."""

@@ -637,6 +637,9 @@ def _recorded_losses(
       changes: the checkpoints of the loss.
       differentiate: whether the step gets the values of its losses and gradients. Otherwise, it gets zeros, which takes
         less time. Then only the first loss is certain, because others may depend on these values.
+
+    Raises:
+      _SecondLoss: if the step has a second loss and gets zeros.
     """
     found = []
 
@@ -644,11 +647,17 @@ def _recorded_losses(
         found.append(once.jaxpr)
         if differentiate:
             return once.run(once.jaxpr, leaves)
+        if len(found) > 1:
+            raise _SecondLoss
         return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
 
     change = lambda loss: replace_calls(with_checkpoints(loss, changes), record)  # noqa: E731
     jax_compat.make_jaxpr(transform_losses(step, change))(*shapes)
     return found
+
+
+class _SecondLoss(Exception):
+    """Raised at the second loss of a step that needs the values of its first gradient."""
 
 
 def takes_gradient(f: Callable[..., Any], arguments: Arguments) -> bool:

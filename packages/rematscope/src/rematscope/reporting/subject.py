@@ -372,11 +372,12 @@ class Subject:
     def _prove(self, in_axes: tuple[Any, ...], count: int) -> str:
         """Return a sentence on why `count` microbatches along axes are not proved to give the gradient; "" if they are.
 
-        The step for the whole batch is traced once for all numbers of microbatches along the same axes.
+        The step for the whole batch is traced once for all numbers of microbatches and all axes.
         """
         step = self._step_with_axes(in_axes)
         if self._whole is None or self._whole.step.axes != step.axes:
-            self._whole, self._proofs = WholeStep(step), {}
+            self._whole = WholeStep(step) if self._whole is None else self._whole.along(step.axes)
+            self._proofs = {}
         if count not in self._proofs:
             self.operations += self.size
             why, values = prove_or_explain(self._whole, count)

@@ -20,7 +20,7 @@ from rematscope.xla.measure import Measurement
 
 _MARGIN = 0.995  # the usable share of the limit, because other tools may count a few additional scalars
 # The limits of the search count operations, so that every machine proposes the same: see `Subject.operations`.
-_OPERATIONS = 12_000  # the operations, about 15 seconds, after which no further changes are traced
+_OPERATIONS = 12_000  # the operations, about 5 seconds, after which no further changes are traced
 _DIVISION_OPERATIONS = 20_000  # the operations after which the search for the best number of parts ends
 _FAR = 2.0  # a peak above this multiple of the limit is too far from it for variants of checkpoints
 _NEAR = 1.1  # a peak below this multiple of the lowest one is about the lowest

@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import rematscope
 from rematscope import PlanError
+from rematscope.ir.cost import operations
 from rematscope.reporting import fixes
 from rematscope.reporting.arrays import Arguments
 from rematscope.reporting.fixes import Search
@@ -20,6 +21,7 @@ from rematscope.reporting.report import Proposal
 from rematscope.reporting.rewrite import Changes, losses_of
 from rematscope.reporting.subject import Subject, divisors
 from rematscope.tracing.static_values import is_not_array
+from rematscope.tracing.trace import whole_cost
 
 policies = jax.checkpoint_policies
 ALONE = "By hand, the checkpoints alone, without the other changes: jax.checkpoint"
@@ -282,3 +284,20 @@ def test_a_step_with_several_losses_runs_zeros_in_place_of_its_first_loss_only()
     arguments = Arguments(args, {}, is_not_array)
     assert len(losses_of(step, arguments, [None, None], Changes(), True)) == 3
     assert calls == [0, 1, 0, 1, 2]
+
+
+def test_the_work_of_a_step_with_two_gradients_is_that_of_both():
+    def loss(w, x):
+        h = jnp.sin(jnp.tanh(x @ w) @ w)
+        return jnp.mean((h - h.mean(0)) ** 2), h
+
+    def step(w, v, x):
+        (_, h), gradient = jax.value_and_grad(loss, has_aux=True)(w, x)
+        return w - gradient, v - jax.grad(loss, has_aux=True)(v, jnp.tanh(h @ w))[0]
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 32), (32, 32), (64, 32))]
+    subject = Subject(step, args, {}, None, "cpu")
+    base = subject.traced(Changes())
+    assert base.work == operations(whole_cost(base.passes))
+    for changes in (Changes("whole"), Changes(chunks=4, in_axes=(None, None, 0))):
+        assert base.work < subject.traced(changes).work < 2 * base.work

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError, describe_error
-from rematscope.ir.cost import operations
+from rematscope.ir.cost import Cost, operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value, type_text
 from rematscope.jax_compat.vjp_hook import record_gradients
@@ -30,7 +30,7 @@ from rematscope.tracing.arguments import FlatFunction, argument_paths, callable_
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints
 from rematscope.tracing.static_values import StaticRule
 from rematscope.tracing.step import with_donated
-from rematscope.tracing.trace import Trace, trace_call
+from rematscope.tracing.trace import Trace, trace_call, whole_cost
 from rematscope.xla.compiling import compile_both
 from rematscope.xla.measure import Measurement
 
@@ -122,12 +122,20 @@ class Subject:
                 self.operations -= self.size  # it takes far less time than a trace
                 raise
             self._check_outputs(passes)
-            work = operations(passes.cost)
+            cost = self._cost_of(passes)
             offloaded = changes.microbatches * passes.host_bytes()
-            link_bytes = passes.cost.link_bytes + 2 * offloaded
+            work, link_bytes = operations(cost), cost.link_bytes + 2 * offloaded
             memory, seconds = allocations(passes, self.target), self._predicted_seconds(passes, offloaded)
             self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
         return self._traced[changes]
+
+    def _cost_of(self, passes: Trace) -> Cost:
+        """Return the cost of both passes; of a step that takes several gradients, that of the whole step.
+
+        Both passes are those of some of its gradients, and changes may decide which.
+        """
+        base = self._traced[Changes()].passes if Changes() in self._traced else passes
+        return passes.cost if base.step is None or len(base.step.gradients) < 2 else whole_cost(passes)
 
     def _predicted_seconds(self, passes: Trace, offloaded: int) -> float:
         """Return the predicted time of a step that offloads so many bytes; 0 without a device."""

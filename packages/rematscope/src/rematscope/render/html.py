@@ -163,7 +163,8 @@ def html_table(
     header, *body = [[_in_lines(text, title) for title, text in zip(rows[0], row, strict=True)] for row in rows]
     # Without the sheet, notebooks align cells to the right and center headers.
     sides = [f'style="text-align: {"right; white-space: nowrap" if title in numeric else "left"}"' for title in rows[0]]
-    head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
+    titles = [side.replace("; white-space: nowrap", "") for side in sides]  # so that a narrow table fits
+    head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, titles, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
     starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_names_attribute(names)}">' for names in makes]
     drawn = [(bars or {}).get(title) for title in rows[0]]
@@ -183,9 +184,9 @@ def html_table(
 
 
 def _with_bar(style: str, fraction: float) -> str:
-    """Return a cell's style with a bar to the left of the text, which is 4 em wide for the fraction 1."""
+    """Return a cell's style with a bar to the left of the text, which is 3 em wide for the fraction 1."""
     colours = f"linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0)"
-    return f'{style[:-1]}; padding-left: 4.5em; background: {colours} 0 / 4em 1.2em no-repeat"'
+    return f'{style[:-1]}; padding-left: 3.4em; background: {colours} 0 .25em / 3em 1.1em no-repeat"'
 
 
 def _in_lines(text: str, title: str) -> str:

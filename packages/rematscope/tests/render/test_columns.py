@@ -52,5 +52,5 @@ def test_bars_are_drawn_if_the_table_fits():
     assert "██████ 100.0 %" in wide and re.search(r"▍ +6\.3 %", wide)
     assert "█" not in narrow and "100.0 %" in narrow
     assert len({line.index("%") for line in wide.splitlines() if "%" in line}) == 1
-    bar = "linear-gradient(to right, #0072b244 6.3%, transparent 0) 0 .25em / 3em 1.1em no-repeat"
-    assert f"padding-left: 3.4em; background: {bar}" in table.html(), "the number is to the right of the bar"
+    bar = "linear-gradient(to right, #0072b244 6.3%, transparent 0) 0 .25em / 2.6em 1.1em no-repeat"
+    assert f"padding-left: 3em; background: {bar}" in table.html(), "the number is to the right of the bar"

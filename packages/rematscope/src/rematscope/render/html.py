@@ -184,9 +184,9 @@ def html_table(
 
 
 def _with_bar(style: str, fraction: float) -> str:
-    """Return a cell's style with a bar to the left of the text, which is 3 em wide for the fraction 1."""
+    """Return a cell's style with a bar to the left of the text, which is 2.6 em wide for the fraction 1."""
     colours = f"linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0)"
-    return f'{style[:-1]}; padding-left: 3.4em; background: {colours} 0 .25em / 3em 1.1em no-repeat"'
+    return f'{style[:-1]}; padding-left: 3em; background: {colours} 0 .25em / 2.6em 1.1em no-repeat"'
 
 
 def _in_lines(text: str, title: str) -> str:

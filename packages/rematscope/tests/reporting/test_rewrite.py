@@ -597,3 +597,71 @@ def test_a_step_whose_flag_turns_the_gradient_off_keeps_its_changes_when_it_is_o
             np.testing.assert_allclose(one, other, rtol=1e-6)
     peaks = [f.lower(weights, x, True).compile().memory_analysis().temp_size_in_bytes for f in (rewritten, step)]
     assert peaks[0] < 0.6 * peaks[1]
+
+
+@pytest.mark.parametrize("change", ["matmul precision", "clear_caches"])
+def test_microbatches_are_proved_in_each_trace_of_a_step_that_reads_a_setting_outside_of_its_arguments(change):
+    normalizes = False
+
+    def loss(w, x):
+        hidden = x @ w
+        return jnp.mean(jnp.tanh((hidden - hidden.mean(0)) / hidden.std(0) if normalizes else hidden))
+
+    rewritten = rewrite(jax.jit(jax.grad(loss)), microbatches=2, in_axes=(None, 0))
+    w, x = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    rewritten(w, x)
+    normalizes = True
+    if change == "clear_caches":
+        jax.clear_caches()
+    precision = "highest" if change == "matmul precision" else None
+    with jax.default_matmul_precision(precision), pytest.raises(PlanError, match="not proved to be an average"):
+        rewritten(w, x)
+
+
+def test_a_loss_in_chunks_that_reads_a_setting_outside_of_its_arguments_is_traced_with_its_part():
+    normalizes = False
+
+    def loss(w, x):
+        hidden = x @ w
+        return jnp.mean(jnp.tanh((hidden - hidden.mean(0)) / hidden.std(0) if normalizes else hidden) ** 2)
+
+    rewritten = rewrite(loss, chunks=2, in_axes=(None, 0))
+    w, x = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    for setting in (False, True, False):
+        normalizes = setting
+        expected, found = (jax.value_and_grad(f)(w, x) for f in (loss, rewritten))
+        for one, other in zip(expected, found, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def test_a_jitted_gradient_that_was_traced_before_does_not_change_the_parts_of_others():
+    @jax.jit
+    @jax.grad
+    def first(w, x):
+        return jnp.mean(jnp.tanh(x @ w))
+
+    @functools.partial(jax.jit, static_argnums=2)
+    @jax.grad
+    def second(w, x, power):
+        return jnp.sum((x @ w) ** power)
+
+    def step(w, x, power):
+        return first(w, x) + second(w, x, power)
+
+    step = jax.jit(step, static_argnums=2)
+    rewritten = rewrite(step, chunks=2, in_axes=(None, 0, None))
+    w, x = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    for power in (2, 3):
+        np.testing.assert_allclose(rewritten(w, x, power), step(w, x, power), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("options", [{"donate_argnums": 1}, {"microbatches": 2, "in_axes": (None, 0)}], ids=written)
+def test_python_numbers_belong_to_the_trace_of_the_call(options):
+    def step(w, x):
+        return jax.grad(lambda w: jnp.mean(x @ w))(w), 64 if jax.config.jax_enable_x64 else 32
+
+    rewritten = rewrite(step, **options)
+    for x64 in (False, True, False):
+        with jax.enable_x64(x64):
+            w, x = np.eye(8, dtype=np.float32), np.ones((8, 8), np.float32)
+            assert rewritten(w, x)[1] == step(w, x)[1]

@@ -7,7 +7,7 @@ import itertools
 import math
 import numbers
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -62,7 +62,7 @@ from rematscope.tracing.checkpoints import (
     with_policy,
     without_checkpoints,
 )
-from rematscope.tracing.static_values import StaticRule, call_with_static, check_hashable, unwrap_static
+from rematscope.tracing.static_values import Static, StaticRule, call_with_static, check_hashable, unwrap_static
 
 source_info_util.register_exclusion(__file__)
 
@@ -172,17 +172,22 @@ class _Chunks:
     A loss that does not read the batch, such as that of a temperature, stays as it is if another loss is divided.
 
     Args:
-      parts: the jaxprs of the losses for one part of the batch, with these checkpoints, in the order of their traces.
+      find_parts: a function that returns the jaxprs of the losses for one part of the batch, with these checkpoints, in
+        the order of their traces. It is called when the first loss is traced, so that both traces see the same values
+        outside of the arguments.
       changes: the changes.
     """
 
-    def __init__(self, parts: Iterable[Any], changes: Changes):
-        self._parts, self._changes = iter(parts), changes
+    def __init__(self, find_parts: Callable[[], Iterable[Any]], changes: Changes):
+        self._find_parts, self._changes = find_parts, changes
+        self._parts: Iterator[Any] | None = None
         self._is_divided = False
         self._refusals = list[PlanError]()
 
     def change(self, loss: Callable[..., Any]) -> Callable[..., Any]:
         """Return the next loss in chunks."""
+        if self._parts is None:
+            self._parts = iter(self._find_parts())
         part = next(self._parts)
         return replace_calls(with_checkpoints(loss, self._changes), functools.partial(self._run, part))
 
@@ -287,7 +292,6 @@ class Rewritten(Constant):
         self._one = threading.RLock()
         self._are_steps: dict[Any, bool] = {}  # whether `f` takes a gradient, by the structure of its arguments
         self._rule = rule or StaticRule(f)
-        self._parts: dict[Any, list[Any]] = {}  # the losses for a part of the batch, by the types of the arguments
 
     def __repr__(self) -> str:
         return f"<rewrite({self.__name__}, {self.changes})>"
@@ -367,6 +371,7 @@ class Rewritten(Constant):
             return getattr(f, method) if method else f
         change: Callable[[Any], Any] = functools.partial(with_checkpoints, changes=changes)
         checked: Callable[[Any], Any] = lambda step: step  # noqa: E731
+        key: Any = self
         if changes.auto is not None:
             change = functools.partial(
                 planned_in_step, peak=changes.auto, target=jax.default_backend(), step=self.__name__
@@ -374,31 +379,30 @@ class Rewritten(Constant):
         elif changes.head_chunks > 1:
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:
-            chunks = _Chunks(self._losses_of_a_part(args, kwargs, is_step), changes)
+            arguments = self._divided_arguments(args, kwargs)
+            chunks = _Chunks(functools.partial(self._losses_of_a_part, arguments, is_step), changes)
             change, checked = chunks.change, chunks.checked
+            # All jitted losses of a call are in JAX's caches, or none is: otherwise, the next part could be another's.
+            leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
+            key = self, self._structure_key(arguments), _leaf_types(leaves)
         if not is_step:
             return checked(lambda *args, **kwargs: self._changed_loss(change, args, kwargs))
-        return checked(transform_losses(getattr(f, method) if method else f, change, self))
+        return checked(transform_losses(getattr(f, method) if method else f, change, key))
 
     def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)
         return unwrap_static(change(f)(*given, **named))
 
-    def _losses_of_a_part(self, args: Sequence[Any], kwargs: Mapping[str, Any], is_step: bool) -> list[Any]:
-        arguments = self._divided_arguments(args, kwargs)
+    def _losses_of_a_part(self, arguments: Arguments, is_step: bool) -> list[Any]:
         axes = self._leaf_axes(arguments)
-        leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = self._structure_key(arguments), _leaf_types(leaves)
-        if key not in self._parts:
-            step = FlatStep(self, leaves, axes, self.__name__)
-            step.check_parts(self.changes.chunks, "chunks")
-            try:
-                self._parts[key] = losses_of(self.__wrapped__, arguments, axes, self.changes, is_step)
-            except PlanError:
-                raise
-            except Exception as error:  # any error that the function raises for another batch size
-                raise OtherSizeError(explain_other_size(step, error, "chunks")) from error
-        return self._parts[key]
+        step = FlatStep(self, jax.tree.leaves((arguments.args, arguments.kwargs)), axes, self.__name__)
+        step.check_parts(self.changes.chunks, "chunks")
+        try:
+            return losses_of(self.__wrapped__, arguments, axes, self.changes, is_step)
+        except PlanError:
+            raise
+        except Exception as error:  # any error that the function raises for another batch size
+            raise OtherSizeError(explain_other_size(step, error, "chunks")) from error
 
     def _leaf_axes(self, arguments: Arguments) -> list[int | None]:
         try:
@@ -452,24 +456,38 @@ class _Program:
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
         self._is_step = changes.changes_loss and takes_gradient(f, arguments)  # decided before the trace of `_run_flat`
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
-        # Whether the microbatches need values of the whole batch, for the argument types with a known gradient.
-        self._needs_values = dict[Any, bool]()
+        self._outs_of_traces = list[Any]()  # the same for each trace of `_run_flat`
         self._jitted = jax.jit(self._run_flat, donate_argnums=(1,))
 
-    def _run_flat(self, kept: list[Any], overwritten: list[Any]) -> list[Any]:
-        """Return the leaves of the function's outputs, then those of the objects that it may change in place."""
+    def _run_flat(self, kept: list[Any], overwritten: list[Any]) -> tuple[list[Any], Static]:
+        """Return the leaves of the function's outputs, then those of the objects that it may change in place.
+
+        The number of the trace is part of the result, because JAX may trace a function several times for the same
+        types, for example with and without `jax.enable_x64`.
+        """
         parts = iter(kept), iter(overwritten)
         leaves = [next(parts[one]) for one in self._donated]
-        changes = self._function.changes
-        if changes.microbatches == 1:
-            return self._changed_leaves(*leaves)
-        step = FlatStep(self._changed_leaves, leaves, self._axes, self._function.__name__)
-        step.check_microbatches(changes.microbatches)
-        if self._function.needs_values or self._needs_values.get(_leaf_types(leaves)):
+        results = self._changed_leaves(*leaves) if self._function.changes.microbatches == 1 else self._averaged(leaves)
+        self._outs_of_traces.append(self._outs[_leaf_types(leaves)])
+        return results, Static(len(self._outs_of_traces) - 1)
+
+    def _averaged(self, leaves: list[Any]) -> list[Any]:
+        """Return the same, computed in microbatches; raise PlanError if they might not give the gradient.
+
+        The proof belongs to the same trace, because a later one may see other values outside of the arguments.
+        """
+        function, count = self._function, self._function.changes.microbatches
+        step = FlatStep(self._changed_leaves, leaves, self._axes, function.__name__)
+        step.check_microbatches(count)
+        needs_values = function.needs_values
+        if not function.is_checked:
+            as_written = dataclasses.replace(step, run=self._as_written)
+            needs_values = self._prove_microbatches(as_written) is not None
+        if needs_values:
             values = self._prove_microbatches(step)
             step = step if values is None else values.with_values(leaves)
         shardings = [*[None] * (len(step.leaves) - len(leaves)), *self._leaf_shardings]
-        return Microbatches(step, changes.microbatches).results(shardings)
+        return Microbatches(step, count).results(shardings)
 
     def _prove_microbatches(self, step: FlatStep) -> WholeValues | None:
         """Return what `prove` returns about the microbatches of a step; raise PlanError if they are not proved."""
@@ -477,16 +495,6 @@ class _Program:
         if why:
             raise PlanError(why)
         return values
-
-    def _check_microbatches(self, arguments: Arguments) -> None:
-        """Raise PlanError if microbatches might not give the gradient."""
-        function = self._function
-        leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-        key = _leaf_types(leaves)
-        if function.changes.microbatches == 1 or function.is_checked or key in self._needs_values:
-            return
-        step = FlatStep(self._as_written, leaves, self._axes, function.__name__)
-        self._needs_values[key] = self._prove_microbatches(step) is not None
 
     def _as_written(self, *leaves: Any) -> list[Any]:
         """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
@@ -525,14 +533,10 @@ class _Program:
 
     def call(self, arguments: Arguments, compiled: Callable[..., Any] | None = None) -> Any:
         """Run the program, and write the new state of objects such as nnx modules into them."""
-        self._check_microbatches(arguments)
         if self._function.changes.microbatches > 1:  # the program of a microbatch contains the gradient as equations
             announce_gradient()
-        results = (compiled or self._jitted)(*self._split_leaves(arguments))
-        key = _leaf_types(jax.tree.leaves((arguments.args, arguments.kwargs)))
-        if key not in self._outs:  # the compiled program came from a cache, so the function was not traced here
-            raise PlanError(f"{self._function.__name__} was not traced.")
-        tree, before = self._outs[key]
+        results, trace = (compiled or self._jitted)(*self._split_leaves(arguments))
+        tree, before = self._outs_of_traces[trace.value]
         returned, state = _with_arrays(before, jax.tree.unflatten(tree, results))
         objects = objects_in(arguments.given)
         set_state(objects, state)
@@ -540,7 +544,6 @@ class _Program:
 
     def lower(self, arguments: Arguments) -> Any:
         """Lower the program."""
-        self._check_microbatches(arguments)
         return self._jitted.lower(*self._split_leaves(arguments))
 
 
@@ -687,6 +690,9 @@ def rewrite(
 
     The returned function computes the same results as `f`. `rewrite` puts checkpoints into the function whose gradient
     the step takes, whether with `jax.grad`, `jax.value_and_grad`, `jax.vjp` or their variants in Flax and Equinox.
+
+    With `microbatches`, `donate_argnums` or, for a step, `chunks`, the returned function is jitted, whether or not `f`
+    is. As for `jax.jit`, Python values that `f` reads but does not get as arguments are those at the time of its trace.
 
     Args:
       f: a training step, or a loss. It may be jitted.

@@ -1,5 +1,6 @@
 """`rewrite`: every option leaves values and gradients as they are."""
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -665,3 +666,25 @@ def test_python_numbers_belong_to_the_trace_of_the_call(options):
         with jax.enable_x64(x64):
             w, x = np.eye(8, dtype=np.float32), np.ones((8, 8), np.float32)
             assert rewritten(w, x)[1] == step(w, x)[1]
+
+
+def test_chunks_do_not_count_a_loss_that_raises_an_error_which_the_step_catches():
+    def failing(w):
+        raise ValueError
+
+    def step(w, x):
+        with contextlib.suppress(ValueError):
+            jax.grad(failing)(w)
+        return jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))(w)
+
+    w, x = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    np.testing.assert_allclose(rewrite(step, chunks=2, in_axes=(None, 0))(w, x), step(w, x), rtol=1e-5)
+
+
+def test_a_step_that_takes_fewer_gradients_for_a_part_of_its_batch_is_refused_in_chunks():
+    def step(w, x):
+        gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w)))
+        return gradient(w) + gradient(2 * w) if x.shape[0] > 4 else gradient(w)
+
+    with pytest.raises(PlanError, match="fewer gradients"):
+        rewrite(step, chunks=2, in_axes=(None, 0))(jnp.eye(4), jnp.ones((8, 4)))

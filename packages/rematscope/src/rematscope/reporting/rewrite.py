@@ -185,13 +185,19 @@ class _Chunks:
         self._refusals = list[PlanError]()
 
     def change(self, loss: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the next loss in chunks."""
+        """Return a loss in chunks."""
+        return replace_calls(with_checkpoints(loss, self._changes), self._run)
+
+    def _next_part(self) -> Any:
         if self._parts is None:
             self._parts = iter(self._find_parts())
-        part = next(self._parts)
-        return replace_calls(with_checkpoints(loss, self._changes), functools.partial(self._run, part))
+        try:
+            return next(self._parts)
+        except StopIteration:
+            raise PlanError("chunks= does not work: the step takes fewer gradients for a part of its batch.") from None
 
-    def _run(self, part: Any, once: CalledOnce, leaves: Sequence[Any]) -> Any:
+    def _run(self, once: CalledOnce, leaves: Sequence[Any]) -> Any:
+        part = self._next_part()  # only now, because a step may catch an error that another loss raises
         count, in_axes = self._changes.chunks, self._changes.in_axes
         try:
             chunked = chunked_batch(once.jaxpr, part, count, self._changes.saved or 0)

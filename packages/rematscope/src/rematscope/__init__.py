@@ -17,7 +17,7 @@ __docformat__ = "google"  # for pdoc
 # (PEP 562). So a program that only traces does not load the planner, and a program that only shows something with
 # `rematscope.render` does not load JAX.
 _MODULE_OF = {
-    alias.name: statement.module
+    alias.name: str(statement.module)
     for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
     if isinstance(statement, ast.ImportFrom)
     for alias in statement.names

@@ -28,7 +28,7 @@ def nothing(*_):
 
 # The rule → the model whose peak it changes most, what applies the rule, and what takes its place.
 RULES = {
-    "a scan of one iteration is no loop": ("step_muon", hlo_rewrites, "unrolled", lambda scan: [scan]),
+    "a scan of one iteration is no loop": ("step_muon", hlo_rewrites, "unroll_scan", lambda scan: [scan]),
     "elementwise operations come before broadcasts": ("quotients", broadcasts.Broadcasts, "later", nothing),
     "a quotient by a broadcast is a product": ("quotients", broadcasts.Broadcasts, "is_inverted", lambda *_: False),
     "constants sink into loops": ("numbers", _Lowering, "_with_constants_inside", unchanged),

@@ -300,8 +300,6 @@ class Microbatches:
             both, draws, inside = self.divided_pair(whole, plain)
         except NotPaired:
             raise self._difference_error() from None
-        if all(makes_batch(op.eqn, each.eqn, self._count) for each, op in inside.items()):
-            return *both, {**draws, **inside}
         whole_losses = self._paired_losses(*losses)
         if not any(
             self._operations_with_number(flat_program(one).operations, flat_program(other).operations)

@@ -37,10 +37,10 @@ def test_the_types_of_both_packages_agree():
 
 @pytest.mark.slow
 def test_a_type_checker_knows_which_names_rematscope_has(tmp_path):
-    """rematscope imports its names on first use. A type checker that saw its `__getattr__` would accept any name."""
+    """rematscope imports its names on first use. A type checker that read its `__getattr__` would accept any name."""
     user = tmp_path / "user.py"
     user.write_text("import rematscope\nrematscope.plan\nrematscope.plane\n")
     alone = ["--follow-imports=skip", f"--cache-dir={tmp_path}"]
-    command = [sys.executable, "-m", "mypy", *alone, PACKAGES[0] / "__init__.py", user]
+    command = [sys.executable, "-m", "mypy", *alone, PACKAGES[0] / "__init__.pyi", user]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     assert "user.py:3: error: Module has no attribute" in said and "Found 1 error" in said

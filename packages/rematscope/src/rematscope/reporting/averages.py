@@ -138,7 +138,7 @@ def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tup
     microbatches, name, inputs = Microbatches(step.step, count), step.step.name, map(_of_argument, step.step.axes)
     (whole, losses), (part, smaller) = step.program, step.part(count)
     try:
-        (larger, program), *_ = microbatches.divided_pair(whole, part)
+        (larger, program), _ = microbatches.divided_pair(whole, part)
         proof = _Proof(step.step, count, (losses, smaller), program)
         relations = proof.of_step(larger.program, [SAME, *inputs])
     except NotPaired:

@@ -297,7 +297,7 @@ class Microbatches:
             for parts, found in zip((1, self._count), losses, strict=True)
         )
         try:
-            both, draws, inside = self.divided_pair(whole, plain)
+            both, draws = self.divided_pair(whole, plain)
         except NotPaired:
             raise self._difference_error() from None
         whole_losses = self._paired_losses(*losses)
@@ -323,11 +323,8 @@ class Microbatches:
 
     def divided_pair(
         self, whole: FlatProgram, part: FlatProgram
-    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation], dict[Operation, Operation]]:
+    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
         """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws.
-
-        The last dictionary maps operations in the passes of gradients in the same way, also those with such operations
-        in their bodies.
 
         Args:
           whole, part: the step for the whole batch and for a part, with marks at its gradients.
@@ -349,7 +346,7 @@ class Microbatches:
         one, other = in_loops(0, whole, [*draws.values()]), in_loops(1, part, [*draws])
         if _crossing_places(one) != _crossing_places(other):
             raise NotPaired
-        return (one, other), draws, random
+        return (one, other), draws
 
     def _paired_axes(self, whole: FlatProgram, part: FlatProgram) -> tuple[dict[Variable, int], dict[Variable, int]]:
         """Return the batch axes of the variables of the step for the whole batch and for a part.

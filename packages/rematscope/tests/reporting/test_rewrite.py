@@ -688,3 +688,16 @@ def test_a_step_that_takes_fewer_gradients_for_a_part_of_its_batch_is_refused_in
 
     with pytest.raises(PlanError, match="fewer gradients"):
         rewrite(step, chunks=2, in_axes=(None, 0))(jnp.eye(4), jnp.ones((8, 4)))
+
+
+def test_a_step_in_chunks_is_traced_once_to_find_its_gradient_once_for_its_program_and_once_for_a_part():
+    lengths = []
+
+    def step(w, x):
+        lengths.append(len(x))
+        return w - jax.grad(lambda w: jnp.mean(jnp.tanh(jnp.tanh(x @ w) @ w)))(w)
+
+    rewritten = rewrite(step, chunks=2, in_axes=(None, 0))
+    for _ in range(2):
+        rewritten(jnp.eye(4), jnp.ones((8, 4)))
+    assert lengths == [8, 8, 4]

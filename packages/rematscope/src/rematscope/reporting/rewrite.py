@@ -308,23 +308,23 @@ class Rewritten(Constant):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
         self._check_place(args, kwargs)
-        if not self._needs_jit(args, kwargs):
-            is_step = self.changes.changes_loss and self._is_step(args, kwargs)
-            return with_python_numbers(self._with_changed_loss(args, kwargs, is_step)(*args, **kwargs))
-        program, arguments = self._program_for(args, kwargs)
-        return program.call(arguments)
+        arguments = self._divided_arguments(args, kwargs)
+        if self._needs_jit(arguments):
+            return self._program_for(arguments).call(arguments)
+        is_step = self.changes.changes_loss and self._is_step(arguments)
+        return with_python_numbers(self._with_changed_loss(args, kwargs, is_step)(*args, **kwargs))
 
     def lower(self, /, *args: Any, **kwargs: Any) -> Any:
         """Lower the function for arguments that are arrays or shapes, like `jax.jit(f).lower`."""
         __tracebackhide__ = True
-        if self._needs_jit(args, kwargs):
-            program, arguments = self._program_for(args, kwargs)
+        arguments = self._divided_arguments(args, kwargs)
+        if self._needs_jit(arguments):
+            program = self._program_for(arguments)
             return _Stage(self, program, program.lower(arguments))
-        is_step = not self.changes.changes_loss or self._is_step(args, kwargs)
+        is_step = not self.changes.changes_loss or self._is_step(arguments)
         if hasattr(self.__wrapped__, "lower") and is_step:
             return self._with_changed_loss(args, kwargs, is_step, "lower")(*args, **kwargs)
-        arrays = self._divided_arguments(args, kwargs)
-        return jax.jit(arrays.bound(self)).lower(*arrays.args, **arrays.kwargs)
+        return jax.jit(arguments.bound(self)).lower(*arguments.args, **arguments.kwargs)
 
     def _check_place(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raise PlanError inside a `shard_map` for which the changes cannot be made."""
@@ -343,7 +343,7 @@ class Rewritten(Constant):
     def _divided_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
         return Arguments(args, kwargs, self._rule(args, kwargs))
 
-    def _needs_jit(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def _needs_jit(self, arguments: Arguments) -> bool:
         """Return whether the changes need a separate `jit` of the function, as a function of flat arrays.
 
         The loss in chunks is compared with a trace for a part of the batch. A step that is not jitted calls its loss
@@ -352,14 +352,13 @@ class Rewritten(Constant):
         changes, is_jitted = self.changes, hasattr(self.__wrapped__, "lower")
         if changes.microbatches > 1 or changes.donate_argnums:
             return True
-        return changes.chunks > 1 and not is_jitted and self._is_step(args, kwargs)
+        return changes.chunks > 1 and not is_jitted and self._is_step(arguments)
 
-    def _is_step(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    def _is_step(self, arguments: Arguments) -> bool:
         """Return whether the function takes a gradient itself; found out at the first call of each structure.
 
         A step with a flag such as `train=False` may take a gradient in some of its calls only.
         """
-        arguments = self._divided_arguments(args, kwargs)
         try:
             key = self._structure_key(arguments)
         except PlanError:  # a static value that cannot be hashed, and may change from call to call
@@ -416,13 +415,12 @@ class Rewritten(Constant):
         except ValueError as error:
             raise PlanError(f"in_axes={self.changes.in_axes} does not match the arguments: {error}") from None
 
-    def _program_for(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple["_Program", Arguments]:
-        arguments = self._divided_arguments(args, kwargs)
+    def _program_for(self, arguments: Arguments) -> "_Program":
         key = self._structure_key(arguments)
         with self._one:
             if key not in self._programs:
                 self._programs[key] = _Program(self, arguments, key[0])
-            return self._programs[key], arguments
+            return self._programs[key]
 
     def _leaf_shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
         if self.shardings is not None:
@@ -460,7 +458,7 @@ class _Program:
         self._leaf_shardings = function._leaf_shardings(arguments)
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
         self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        self._is_step = changes.changes_loss and takes_gradient(f, arguments)  # decided before the trace of `_run_flat`
+        self._is_step = changes.changes_loss and function._is_step(arguments)  # decided before the trace of `_run_flat`
         self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
         self._outs_of_traces = list[Any]()  # the same for each trace of `_run_flat`
         self._jitted = jax.jit(self._run_flat, donate_argnums=(1,))
@@ -557,17 +555,18 @@ class _Stage:
     """A lowered or compiled program of flat arrays, which is called like the function that it was made from."""
 
     def __init__(self, function: Rewritten, program: _Program, stage: Any):
-        self._function, self._program_for, self._stage = function, program, stage
+        self._function, self._program, self._stage = function, program, stage
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage, name)
 
     def compile(self, *args: Any, **kwargs: Any) -> "_Stage":
-        return _Stage(self._function, self._program_for, self._stage.compile(*args, **kwargs))
+        return _Stage(self._function, self._program, self._stage.compile(*args, **kwargs))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        program, arguments = self._function._program_for(args, kwargs)
-        if program is not self._program_for:
+        arguments = self._function._divided_arguments(args, kwargs)
+        program = self._function._program_for(arguments)
+        if program is not self._program:
             raise TypeError(
                 f"{self._function.__name__} was compiled for arguments of another structure. Lower and compile it for "
                 "these."

@@ -1,11 +1,13 @@
 """`rematscope`'s own names: there from the start, imported when asked for, and never a folder's module."""
 
+import ast
 import importlib
 import pickle
 import pkgutil
 import pydoc
 import re
 import types
+from pathlib import Path
 
 import jax.numpy as jnp
 import pytest
@@ -23,6 +25,15 @@ def test_a_star_import_gives_every_public_name_and_no_other():
     given: dict = {}
     exec("from rematscope import *", given)
     assert given.keys() - {"__builtins__"} == set(rematscope.__all__)
+
+
+def test_type_checkers_see_the_same_names_of_the_same_modules():
+    stub = ast.parse(Path(rematscope.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    assert sorted(alias.asname for node in imports for alias in node.names) == rematscope.__all__
+    for node in imports:
+        for alias in node.names:
+            assert getattr(rematscope, alias.asname) is getattr(importlib.import_module(node.module), alias.name)
 
 
 def test_no_module_takes_the_place_of_a_public_name():

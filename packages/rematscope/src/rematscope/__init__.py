@@ -6,22 +6,50 @@
 The function itself is never run, except to measure its time. Arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
-import ast
 import importlib
-from pathlib import Path
 from typing import Any
 
 __docformat__ = "google"  # for pdoc
 
-# `__init__.pyi` lists the public names with their modules, for type checkers too. A name is imported at its first use
-# (PEP 562). So a program that only traces does not load the planner, and a program that only shows something with
-# `rematscope.render` does not load JAX.
-_MODULE_OF = {
-    alias.name: str(statement.module)
-    for statement in ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")).body
-    if isinstance(statement, ast.ImportFrom)
-    for alias in statement.names
+# A name is imported at its first use (PEP 562). So a program that only traces does not load the planner, and a program
+# that only shows something with `rematscope.render` does not load JAX. Type checkers read `__init__.pyi` instead, which
+# some tools that package programs leave out, so it is not read here. `test_public_names.py` compares both lists.
+_NAMES_OF = {
+    "choices.build": ["recompute_graph"],
+    "errors": ["PlanError", "TargetError", "TraceError"],
+    "ir.collectives": ["CollectiveStats"],
+    "ir.cost": ["Cost", "cost_of"],
+    "ir.program": ["Equation", "Literal", "Program", "Value"],
+    "ir.source": ["Source"],
+    "linting.finding": ["LintFinding", "LintKind", "NameSuggestion"],
+    "linting.lint": ["Lint", "lint"],
+    "memory.liveness": ["liveness"],
+    "memory.timeline": ["MemorySample", "Timeline"],
+    "planning.certificate": ["Certificate"],
+    "planning.explore": ["explore"],
+    "planning.fit": ["Fit", "fit"],
+    "planning.frontier": ["Frontier", "frontier"],
+    "planning.plan": ["Plan", "plan"],
+    "planning.points": ["Point"],
+    "reporting.report": ["Report", "report"],
+    "reporting.rewrite": ["rewrite"],
+    "scheduling.auto": ["AutoFunction", "auto"],
+    "scheduling.host": ["HostOffload"],
+    "scheduling.load": ["load_schedule"],
+    "scheduling.result": ["Auto"],
+    "scheduling.with_schedule": ["with_schedule"],
+    "seconds.calibrate": ["calibrate"],
+    "seconds.devices": ["Device"],
+    "seconds.roofline": ["TimeEstimate", "estimate_time"],
+    "tracing.residuals": ["Residual"],
+    "tracing.trace": ["Trace", "trace"],
+    "views.compare": ["Comparison", "ComparisonRow", "compare"],
+    "views.interactive_programs": ["interactive_programs"],
+    "views.residual_table": ["ResidualTable", "residual_table"],
+    "views.side_by_side": ["SideBySide", "print_fwd_bwd"],
+    "xla.measure": ["CollectiveRow", "Measurement", "measure"],
 }
+_MODULE_OF = {name: f"rematscope.{module}" for module, names in _NAMES_OF.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)
 

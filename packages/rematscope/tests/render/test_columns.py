@@ -54,3 +54,9 @@ def test_bars_are_drawn_if_the_table_fits():
     assert len({line.index("%") for line in wide.splitlines() if "%" in line}) == 1
     bar = "linear-gradient(to right, #0072b244 6.3%, transparent 0) 0 .25em / 2.6em 1.1em no-repeat"
     assert f"padding-left: 3em; background: {bar}" in table.html(), "the number is to the right of the bar"
+
+
+def test_numbers_in_html_do_not_break_but_their_headers_may():
+    html = TextTable([["Name", "Recomputed FLOPs"], ["all", "126 M"]], numeric=("Recomputed FLOPs",)).html()
+    assert '<th scope="col" style="text-align: right">Recomputed FLOPs</th>' in html
+    assert '<td style="text-align: right; white-space: nowrap">126 M</td>' in html

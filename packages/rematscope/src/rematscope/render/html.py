@@ -161,18 +161,21 @@ def html_table(
     values that it is about, and `makes` contains the names by which a reader can find it.
     """
     header, *body = [[_in_lines(text, title) for title, text in zip(rows[0], row, strict=True)] for row in rows]
-    # Without the sheet, notebooks align cells to the right and center headers.
-    sides = [f'style="text-align: {"right; white-space: nowrap" if title in numeric else "left"}"' for title in rows[0]]
-    titles = [side.replace("; white-space: nowrap", "") for side in sides]  # so that a narrow table fits
-    head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, titles, strict=True))
+    # Without the sheet, notebooks align cells to the right and center headers. Headers may break: a narrow table fits.
+    aligned = [f"text-align: {'right' if title in numeric else 'left'}" for title in rows[0]]
+    styles = [
+        f"{each}; white-space: nowrap" if title in numeric else each
+        for title, each in zip(rows[0], aligned, strict=True)
+    ]
+    head = "".join(f'<th scope="col" style="{each}">{cell}</th>' for cell, each in zip(header, aligned, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
     starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_names_attribute(names)}">' for names in makes]
     drawn = [(bars or {}).get(title) for title in rows[0]]
     lines = "".join(
         start
         + "".join(
-            f"<td {side if bar is None else _with_bar(side, bar[i])}>{cell}</td>"
-            for cell, side, bar in zip(row, sides, drawn, strict=True)
+            f'<td style="{style if bar is None else _with_bar(style, bar[i])}">{cell}</td>'
+            for cell, style, bar in zip(row, styles, drawn, strict=True)
         )
         + "</tr>"
         for i, (start, row) in enumerate(zip(starts or ["<tr>"] * len(body), body, strict=True))
@@ -186,7 +189,7 @@ def html_table(
 def _with_bar(style: str, fraction: float) -> str:
     """Return a cell's style with a bar to the left of the text, which is 2.6 em wide for the fraction 1."""
     colours = f"linear-gradient(to right, {COLOURS['S']}44 {100 * fraction:.1f}%, transparent 0)"
-    return f'{style[:-1]}; padding-left: 3em; background: {colours} 0 .25em / 2.6em 1.1em no-repeat"'
+    return f"{style}; padding-left: 3em; background: {colours} 0 .25em / 2.6em 1.1em no-repeat"
 
 
 def _in_lines(text: str, title: str) -> str:

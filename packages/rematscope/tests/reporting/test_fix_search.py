@@ -173,6 +173,9 @@ def test_a_donation_that_rewrite_refuses_is_not_proposed():
         best[frozen] = rematscope.report(step, settings, w, w, x, memory="900 KiB").best
     assert best[False] is None
     assert best[True] is not None and best[True].changes == Changes(donate_argnums=(1, 2))
+    settings = dataclasses.make_dataclass("Settings", ["rate"])(0.1)
+    with pytest.raises(PlanError, match="cannot be hashed"):
+        Subject(step, [settings, w, w, x], {}, None, "cpu").traced(Changes("whole", donate_argnums=(1, 2)))
 
 
 def test_proofs_for_several_numbers_of_microbatches_trace_the_whole_batch_once():
@@ -203,6 +206,20 @@ def test_a_number_of_chunks_that_the_step_refuses_counts_as_no_trace():
     assert search._trace_changes(Changes(chunks=1024, in_axes=(None, 0)), within_limit=False) is None
     assert subject.operations == before
     assert search._is_impossible("chunks", 1024) and not search._is_impossible("chunks", 512)
+
+
+def test_a_number_of_chunks_that_the_step_refuses_is_not_tried_with_other_changes(monkeypatch):
+    tried = []
+
+    def refuse(changes):
+        tried.append(changes.checkpoint)
+        raise OtherSizeError("fewer examples than devices")
+
+    subject = types.SimpleNamespace(in_axes=(0,), operations=0, traced=refuse)
+    search = Search(subject, 1, 6, lambda *_: None)
+    monkeypatch.setattr(search, "_least_peak", lambda changes, option, count: 0.0)
+    assert search._trace_parts([Changes(), Changes("layers"), Changes("whole")], "chunks", 8) == []
+    assert tried == [None]
 
 
 def test_one_example_for_each_of_several_devices_comes_last(monkeypatch):

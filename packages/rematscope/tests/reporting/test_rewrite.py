@@ -656,6 +656,24 @@ def test_a_jitted_gradient_that_was_traced_before_does_not_change_the_parts_of_o
         np.testing.assert_allclose(rewritten(w, x, power), step(w, x, power), rtol=1e-5, atol=1e-6)
 
 
+def test_a_jitted_gradient_that_was_traced_for_a_strong_type_does_not_change_the_parts_of_others():
+    @jax.jit
+    @jax.grad
+    def first(w, x):
+        return jnp.mean(jnp.tanh(x @ w))
+
+    @jax.jit
+    @jax.grad
+    def second(w, x, scale):
+        return jnp.sum(jnp.sin(x @ w) * scale)
+
+    step = jax.jit(lambda w, x, scale: first(w, x) + second(w, x, scale))
+    rewritten = rewrite(step, chunks=2, in_axes=(None, 0, None))
+    w, x = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    for scale in (jnp.float32(2), jnp.asarray(2.0)):
+        np.testing.assert_allclose(rewritten(w, x, scale), step(w, x, scale), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("options", [{"donate_argnums": 1}, {"microbatches": 2, "in_axes": (None, 0)}], ids=written)
 def test_python_numbers_belong_to_the_trace_of_the_call(options):
     def step(w, x):

@@ -224,6 +224,25 @@ def test_a_residual_that_loops_copy_is_read_where_its_copy_is(body, policy):
             assert same == (residual.needed_by is None), residual
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["first branch", "second branch"])
+def test_the_reader_of_a_residual_that_a_branch_copies_reads_the_result_of_the_branch(first):
+    policy = jax.checkpoint_policies.save_only_these_names("copied")
+
+    def f(y, x):
+        branches = [lambda y: y, jnp.ones_like]
+        return jnp.tanh(
+            lax.cond(x > 0, *(branches if first else branches[::-1]), checkpoint_name(jnp.exp(y), "copied"))
+        )
+
+    residuals = trace(jax.checkpoint(f, policy=policy), X, 1.0).residuals
+    assert [r.needed_by.primitive for r in residuals if r.kind == "computed"] == ["tanh"]
+
+
+def test_the_reader_of_a_predicate_is_its_branch():
+    residuals = trace(lambda x: lax.cond(jnp.sum(x) > 0, jnp.sin, jnp.exp, x), XS).residuals
+    assert [r.needed_by.primitive for r in residuals] == ["cond", "mul"]
+
+
 def in_scan_of_products(w, x):
     return lax.scan(lambda c, _: (jnp.sin(w * c), None), x, None, length=3)[0]
 

@@ -176,7 +176,8 @@ def test_a_number_is_traced_as_jit_does_and_static_as_filter_jit_does(around):
     assert len(passes.gradients) == 1
 
 
-def test_a_scalar_of_numpy_is_traced_as_filter_jit_does():
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])  # the second is a subclass of Python's float
+def test_a_scalar_of_numpy_is_traced_as_filter_jit_does(dtype):
     traces = []
 
     @eqx.filter_jit
@@ -185,9 +186,9 @@ def test_a_scalar_of_numpy_is_traced_as_filter_jit_does():
         gradient = eqx.filter_grad(loss)(model, x)
         return eqx.apply_updates(model, jax.tree.map(lambda g: -rate * g, gradient))
 
-    assert trace(step, MODEL, X, np.float32(0.5)).step.program.inputs[-1].name == "rate"
+    assert trace(step, MODEL, X, dtype(0.5)).step.program.inputs[-1].name == "rate"
     changed, counts = rewrite(step, microbatches=2, in_axes=(None, 0, None)), []
-    for rate in map(np.float32, (0.5, 0.25)):
+    for rate in map(dtype, (0.5, 0.25)):
         changed(MODEL, X, rate)
         counts.append(len(traces))
     assert counts[0] == counts[1], "a new value is not traced again"

@@ -335,12 +335,12 @@ class Microbatches:
         """
         draws, axes = self._paired_draws(whole, part), self._paired_axes(whole, part)
         inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
-        random = {smaller: op for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)}
+        random = [(op, smaller) for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)]
 
         def in_loops(which: int, program: FlatProgram, drawn: Collection[Operation]) -> Divided:
             own = axes[which]
             scaled = without_scale(program, per_example(program, own))
-            drawn_inside = [pair[which] for pair in zip(random.values(), random, strict=True)]
+            drawn_inside = [pair[which] for pair in random]
             return divided(scaled, self._step.axes, self._step.name, drawn, own, drawn_inside)
 
         one, other = in_loops(0, whole, [*draws.values()]), in_loops(1, part, [*draws])

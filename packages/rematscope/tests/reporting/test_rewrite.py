@@ -619,6 +619,30 @@ def test_microbatches_are_proved_in_each_trace_of_a_step_that_reads_a_setting_ou
         rewritten(w, x)
 
 
+def test_microbatches_with_random_numbers_have_the_constants_of_the_traces_that_prove_them():
+    """The program of a microbatch with its part of the random numbers is the last trace of the step."""
+    traces, changes_at = 0, None
+
+    def step(w, x):
+        nonlocal traces
+        traces += 1
+        scales = np.full(4, 2 if traces == changes_at else 1, np.float32)
+
+        def loss(w):
+            masked = jax.checkpoint(
+                lambda w: jnp.where(jax.random.bernoulli(jax.random.key(0), 0.5, (len(x), 4)), jnp.tanh(x @ w), 0)
+            )
+            return jnp.mean(masked(w) * scales)
+
+        return jax.grad(loss)(w)
+
+    args = jnp.eye(4), jax.random.normal(jax.random.key(0), (8, 4))
+    np.testing.assert_allclose(rewrite(step, microbatches=2, in_axes=(None, 0))(*args), step(*args), rtol=1e-5)
+    traces, changes_at = 0, traces - 1  # without the trace of `step` itself
+    with pytest.raises(PlanError, match="differs with its part of the random numbers"):
+        rewrite(step, microbatches=2, in_axes=(None, 0))(*args)
+
+
 def test_a_loss_in_chunks_that_reads_a_setting_outside_of_its_arguments_is_traced_with_its_part():
     normalizes = False
 

@@ -719,12 +719,12 @@ def rewrite(
         is traced. The peak of the step may differ from this limit: the step also holds the state of the optimizer, but
         needs no cotangents of the loss's auxiliary results.
       microbatches: the number of microbatches that the batch is split into. Their gradients are computed one after the
-        other and averaged. On the first call with new shapes, the returned function proves from the program of `f` that
-        the results stay the same, and refuses the call if it cannot. So it refuses a loss that is neither a mean nor a
-        sum over the examples, such as one with batch normalization. Values that the loss computes from data only, such
-        as the sum of the mask in a weighted mean, are computed for the whole batch first. Gradients per example, inside
-        of `jax.vmap`, are added up if the step does so. Each microbatch uses its part of the batch's random numbers,
-        such as dropout masks.
+        other and averaged. Each time that the returned function is traced, such as at the first call with new shapes,
+        it proves from the program of `f` that the results stay the same, and refuses the call if it cannot. So it
+        refuses a loss that is neither a mean nor a sum over the examples, such as one with batch normalization. Values
+        that the loss computes from data only, such as the sum of the mask in a weighted mean, are computed for the
+        whole batch first. Gradients per example, inside of `jax.vmap`, are added up if the step does so. Each
+        microbatch uses its part of the batch's random numbers, such as dropout masks.
       chunks: the number of chunks of the batch that the loss is computed in, each with a checkpoint around it. The
         result equals that of `f` for any loss: operations across examples, such as batch normalization, still run on
         the whole batch, and random numbers stay the same. Values inside of checkpoints are recomputed instead of stored

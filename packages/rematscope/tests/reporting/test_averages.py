@@ -855,6 +855,25 @@ def actor_with_a_checkpoint(w, x, y):
     return actor_and_critic(w, x, y, loss)
 
 
+def measured_after_the_gradient(w, x, y):
+    """The metrics have random numbers, keys and positions of their own."""
+    value, gradient = jax.value_and_grad(dropout_in_a_checkpoint)(w, x, y)
+    noisy = jnp.abs(x + jax.random.normal(jax.random.key(9), x.shape)).mean()
+    layer = lambda h, _: (jnp.tanh(h) * jnp.arange(len(x))[:, None], None)  # noqa: E731
+    of_positions = lax.scan(layer, x, None, length=2)[0]
+    return w - gradient, value, noisy, of_positions, jax.vmap(dropped)(x, jax.random.split(jax.random.key(8), len(x)))
+
+
+def measured_between_the_passes(w, x, y):
+    value, pullback = jax.vjp(lambda w: mean_of_squares(w, x, y), w)
+    noisy = jnp.abs(x + jax.random.normal(jax.random.key(9), x.shape)).mean()
+    return pullback(jnp.ones(())), value, noisy
+
+
+def data_in_a_checkpoint(w, x, y):
+    return jax.value_and_grad(lambda w: squares(w, jax.checkpoint(dropped)(x), y).mean())(w)
+
+
 def of_examples(w, x, y):
     return jax.vmap(jax.value_and_grad(lambda w, x, y: squares(w, x[None], y[None])[0]), (None, 0, 0))(w, x, y)
 
@@ -926,6 +945,7 @@ def test_each_run_of_a_jitted_gradient_is_proved():
 
 SEVERAL = [runs_of_one_jitted_gradient, independent_losses, alternating, with_dropout_in_both, generator]
 SEVERAL += [actor_and_critic, actor_with_a_checkpoint]
+SEVERAL += [measured_after_the_gradient, measured_between_the_passes, data_in_a_checkpoint]
 PER_EXAMPLE = [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]
 
 

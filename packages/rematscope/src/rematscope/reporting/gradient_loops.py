@@ -77,8 +77,21 @@ def gradient_marks(program: FlatProgram) -> list[tuple[int, Variable]]:
 
 
 def in_passes(program: FlatProgram) -> set[Operation]:
-    """Return the operations of a program that are between the first and the last mark of the same gradient."""
-    return set(_passes_around(program, _marks_of(program)))
+    """Return the operations of the forward and backward passes of a program's gradients.
+
+    They are between the marks of what a loss is differentiated with respect to and of its value, and between those of
+    the cotangents and of the gradients. The step may compute other values between the two passes.
+    """
+    running, found = set[int](), set[Operation]()
+    for op in program.operations:
+        mark = mark_of(op)
+        if mark is not None and mark.what in ("differentiated", "cotangent"):
+            running.add(mark.gradient)
+        if running or mark is not None:
+            found.add(op)
+        if mark is not None and mark.what in ("value", "gradient"):
+            running.discard(mark.gradient)
+    return found
 
 
 def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[int]:

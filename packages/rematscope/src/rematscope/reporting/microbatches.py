@@ -66,12 +66,12 @@ _POSITIONS = False  # outside of scans, the proof covers only positions that rea
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
 
 
-def _before_last_pass(program: FlatProgram) -> list[Operation]:
-    """Return the operations outside of the passes of gradients, up to the passes of the last gradient."""
+def _around_last_pass(program: FlatProgram) -> list[list[Operation]]:
+    """Return the operations outside of the passes of gradients: those before the last forward pass, and the others."""
     marks = [mark_of(op) for op in program.operations]
     last = max((i for i, mark in enumerate(marks) if mark is not None and mark.what == "differentiated"), default=0)
     outside = set(outside_passes(program))
-    return [op for op in program.operations[:last] if op in outside]
+    return [[op for op in each if op in outside] for each in (program.operations[:last], program.operations[last:])]
 
 
 def _draws_for_parts(whole: Any, part: Any, count: int, may_make: bool = True) -> bool:
@@ -241,7 +241,9 @@ class Microbatches:
     # Random numbers
 
     def _paired_draws(self, whole: FlatProgram, part: FlatProgram) -> dict[Operation, Operation]:
-        """Return the operations before the gradients of the step that need the number of their part of the batch.
+        """Return the operations outside of the passes of gradients that need the number of their part of the batch.
+
+        Other operations after the last forward pass that draw random numbers run outside of loops.
 
         Args:
           whole, part: the step for the whole batch and for a part, with marks at its gradient.
@@ -252,7 +254,14 @@ class Microbatches:
         Raises:
           PlanError: if an operation draws random numbers, and it is not known which of them belong to a part.
         """
-        return self._operations_with_number(_before_last_pass(whole), _before_last_pass(part))
+        (before, after), (before_part, after_part) = map(_around_last_pass, (whole, part))
+        found = self._operations_with_number(before, before_part)
+        if [op.name for op in after] == [op.name for op in after_part]:
+            for op, smaller in zip(after, after_part, strict=True):
+                is_known = not _drawing_primitives(op.eqn) or _draws_for_parts(op.eqn, smaller.eqn, self._count)
+                if is_known and self._needs_number(op, smaller):
+                    found[smaller] = op
+        return found
 
     def _operations_with_number(
         self, whole: Sequence[Operation], part: Sequence[Operation]
@@ -381,9 +390,9 @@ class Microbatches:
         for op, other in zip(*outside, strict=True):
             pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
         for own, others in zip(*map(operations_in_passes, (program, numbered)), strict=True):
-            if [op.name for op in own] == [op.name for op in others]:  # another loss may read the values of this one
-                for op, other in zip(own, others, strict=True):
-                    pairs += zip((*op.invars, *op.outvars), (*other.invars, *other.outvars), strict=True)
+            if [*map(_form_of, own)] == [*map(_form_of, others)]:  # another loss may read the values of this one
+                for op, other in zip(own, others, strict=True):  # an operand may be the number of the part
+                    pairs += zip(op.outvars, other.outvars, strict=True)
         pairs += zip(program.outputs, numbered.outputs, strict=True)
         return {other: axes[v] for v, other in pairs if isinstance(v, Variable) and v in axes}
 
@@ -484,6 +493,11 @@ def _record_losses(found: list[Any]) -> Callable[..., Callable[..., Any]]:
         return once.run(once.jaxpr, leaves)
 
     return lambda loss, _: replace_calls(loss, run)
+
+
+def _form_of(op: Operation) -> tuple[str, list[str]]:
+    """Return the name of an operation and the types of its results."""
+    return op.name, [v.aval.str_short() for v in op.outvars]
 
 
 def _crossing_places(program: Divided) -> list[list[int]]:

@@ -252,7 +252,7 @@ def test_a_plan_that_is_refused_before_its_search_counts_as_no_operations():
     search = Search(subject, 2**20, 6, lambda *_: None)
     search.tried[Changes()] = subject.traced(Changes())
     assert search._plan_gradient() is None
-    assert "uses the axis i" in str(search.refused)
+    assert "uses the axis i" in str(search._errors)
     assert subject.operations < 5 * subject.size
 
 

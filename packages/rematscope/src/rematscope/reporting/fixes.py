@@ -526,7 +526,6 @@ class Search:
         try:
             self.tried[changes] = self.subject.traced(changes)
         except Exception as error:  # a change that a step cannot have is left out, whatever its library says
-            self.refused[str(changes)] = str(error)
             self._errors[changes] = error
             return None
         return self.tried[changes]
@@ -545,7 +544,7 @@ class Search:
             try:
                 self.measured[changes] = self.subject.compiled(changes)
             except PlanError as error:  # for example, rewrite needs arguments that can be hashed
-                self.refused[str(changes)] = str(error)
+                self._errors[changes] = error
                 del self.tried[changes]
                 return math.inf
         return self.measured[changes].peak_or_infinity

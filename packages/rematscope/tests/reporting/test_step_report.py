@@ -31,7 +31,7 @@ from rematscope.render.view import plain_text
 from rematscope.reporting import fixes as fixes_module
 from rematscope.reporting import rewrite as rewrite_module
 from rematscope.reporting import subject as subject_module
-from rematscope.reporting.contents import Module, grouped_modules
+from rematscope.reporting.contents import Buffer, Module, grouped_modules
 from rematscope.reporting.page import _fitting_label, render_page
 from rematscope.reporting.report import Report, _target_for
 from rematscope.reporting.rewrite import Changes, Rewritten
@@ -480,6 +480,20 @@ def test_the_tree_adds_up_at_every_node():
         assert not node.children or node.nbytes >= sum(child.nbytes for child in node.children.values())
     pruned = tree_of(report.peak, 20)
     assert pruned.nbytes == tree.nbytes and sum(1 for _ in pruned.walk()) < sum(1 for _ in tree.walk())
+
+
+def test_a_node_has_the_kind_of_most_of_its_bytes():
+    def buffer(nbytes, kind, operation="dot_general", source="model.py:3 → model.py:9"):
+        return Buffer("", "f32[8]", nbytes, kind, ("block",), operation, source)
+
+    saved = [buffer(100, "saved activations") for _ in range(8)]
+    others = [buffer(300, "temporaries"), buffer(90, "gradients", "tanh"), buffer(10, "temporaries", "tanh", "")]
+    for buffers in [*saved, *others], [*others, *saved]:
+        kinds = {node.name: node.kind for node, _, _ in tree_of(buffers).walk() if node.nbytes > 100}
+        expected = dict.fromkeys(["peak", "block", "dot_general", "model.py:3"], "saved activations")
+        assert kinds == expected
+        pruned = {node.name: node.kind for node, _, _ in tree_of(buffers, 2).walk()}
+        assert pruned["smaller buffers"] == "saved activations"
 
 
 def test_buffers_of_a_model_name_its_classes_and_the_operations_that_make_them():

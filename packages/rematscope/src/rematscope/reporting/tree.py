@@ -16,7 +16,7 @@ class Node:
     Attributes:
       name: the last part of its path.
       nbytes: its bytes.
-      kind: the kind of most of its bytes.
+      bytes_by_kind: its bytes of each kind of buffer.
       count: the number of buffers in it.
       about: a description of a single buffer: its type, kind and source line.
       children: its parts, the largest first.
@@ -24,10 +24,15 @@ class Node:
 
     name: str
     nbytes: int = 0
-    kind: str = ""
+    bytes_by_kind: Counter[str] = dataclasses.field(default_factory=Counter)
     count: int = 0
     about: str = ""
     children: dict[str, "Node"] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """The kind of most of its bytes."""
+        return max(self.bytes_by_kind, key=self.bytes_by_kind.__getitem__, default="")
 
     def walk(self, start: int = 0, depth: int = 0) -> Iterator[tuple["Node", int, int]]:
         """Yield each node with the bytes before it and its depth, a parent before its children."""
@@ -64,8 +69,8 @@ def _add_buffer(root: Node, buffer: Buffer) -> None:
         if name is not None:
             node = node.children.setdefault(name, Node(name))
         node.nbytes += buffer.nbytes
+        node.bytes_by_kind[buffer.kind] += buffer.nbytes
         node.count += 1
-    node.kind = buffer.kind
     node.about = about if node.count == 1 else f"{node.about.partition(' and ')[0]} and {node.count - 1} more"
 
 
@@ -73,11 +78,6 @@ def _sort_children(node: Node) -> None:
     for child in node.children.values():
         _sort_children(child)
     node.children = {c.name: c for c in sorted(node.children.values(), key=lambda c: -c.nbytes)}
-    if node.children:
-        by_kind = Counter[str]()
-        for child in node.children.values():
-            by_kind[child.kind] += child.nbytes
-        node.kind = max(by_kind, key=by_kind.__getitem__)
 
 
 def _merge_small_nodes(node: Node, least: int) -> None:
@@ -85,7 +85,8 @@ def _merge_small_nodes(node: Node, least: int) -> None:
     rest = [child for child in node.children.values() if child.nbytes <= least]
     if rest and node.children:
         total, count = sum(c.nbytes for c in rest), sum(c.count for c in rest)
-        kept["smaller buffers"] = Node("smaller buffers", total, rest[0].kind, count, f"{count} buffers")
+        by_kind = sum((c.bytes_by_kind for c in rest), Counter[str]())
+        kept["smaller buffers"] = Node("smaller buffers", total, by_kind, count, f"{count} buffers")
     node.children = kept
     for child in kept.values():
         _merge_small_nodes(child, least)

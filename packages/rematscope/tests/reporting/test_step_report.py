@@ -165,6 +165,8 @@ def test_a_capacity_is_needed_and_explained():
         rematscope.report(jnp.sin, 1.0)
     with pytest.raises(rematscope.PlanError, match="memory='much'"):
         rematscope.report(jnp.sin, 1.0, memory="much")
+    with pytest.raises(rematscope.TargetError, match=r"Give one of .*report needs only its memory: memory='24 GiB'"):
+        rematscope.report(jnp.sin, 1.0, device="rtx 4090")
 
 
 @pytest.mark.parametrize(

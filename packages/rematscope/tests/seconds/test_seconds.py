@@ -103,6 +103,9 @@ def test_devices_are_spelled_as_targets_are():
     assert device_called(SLOW) is SLOW
     with pytest.raises(TargetError, match=r"device='tpu v9' is not known. Give one of tpu v4, .*, gb200; calibrate"):
         estimate_time(trace(product, X, W), "tpu v9")
+    for name, meant in {"v5p": "tpu v5p", "tpu-v6e": "tpu v6e", "H100 SXM": "h100", "a100-80gb": "a100"}.items():
+        with pytest.raises(TargetError, match=f"is not known. Did you mean {meant!r}?"):
+            device_called(name)
 
 
 def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():

@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, TargetError
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.jax_compat.policies import policy_name
 from rematscope.memory.estimate_warning import estimate_warning
@@ -618,7 +618,10 @@ def report(
       (False, True)
     """
     __tracebackhide__ = True
-    rates = None if device is None else device_called(device)
+    try:
+        rates = None if device is None else device_called(device)
+    except TargetError as error:
+        raise TargetError(f"{error} Without device=, report needs only its memory: memory='24 GiB'.") from None
     if memory is None and (rates is None or not rates.memory):
         raise PlanError(
             "report needs a capacity: memory='16 GiB', or device= with the name of a device, such as 'h100'."

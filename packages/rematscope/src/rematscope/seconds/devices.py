@@ -25,6 +25,7 @@ All figures were checked in November 2026.
 
 import dataclasses
 import numbers
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -277,9 +278,11 @@ def device_called(device: Device | str) -> Device:
     name = str(device).partition(":")[0].strip().lower()
     if name in DEVICES:
         return DEVICES[name]
+    meant = next((known for known in DEVICES if known.removeprefix("tpu ") in re.split(r"\W+", name)), "")
+    question = f" Did you mean {meant!r}?" if meant else ""
     raise TargetError(
-        f"device={device!r} is not known. Give one of {', '.join(DEVICES)}; calibrate(), which measures this machine's "
-        "device; or your own Device."
+        f"device={device!r} is not known.{question} Give one of {', '.join(DEVICES)}; calibrate(), which measures this "
+        "machine's device; or your own Device."
     )
 
 

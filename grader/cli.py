@@ -76,7 +76,7 @@ def check(
     with _unknown_exercises_refused():
         file = pages.answered_in(what)
     if not file.exists() and not json_:
-        print(f"File not found: {what}.{_close_to(file)}", file=sys.stderr)
+        print(f"File not found: {what}.{_suggest_file(file)}", file=sys.stderr)
         raise typer.Exit(2)
     if file.suffix.lower() == submission_file.SUFFIX:
         raise typer.Exit(_check_again(file, json_))
@@ -92,7 +92,7 @@ def check(
     raise typer.Exit(_EXIT_STATUS[verdict.outcome])
 
 
-def _close_to(file: Path) -> str:
+def _suggest_file(file: Path) -> str:
     """Return a suggestion of the file with the most similar name in the same folder, or ""."""
     suffixes = (*find.SUFFIXES, submission_file.SUFFIX)
     there = [path.name for path in file.parent.glob("*") if path.suffix.lower() in suffixes]
@@ -132,9 +132,9 @@ def _ended_by_signals() -> Iterator[None]:
 
     def end(*_: object) -> NoReturn:
         shown = "\x1b[?25h" if os.isatty(2) else ""  # the progress bar hides the cursor
-        said = f"{shown}\nInterrupted. The grades so far are saved: add --resume to continue.\n"
+        message = f"{shown}\nInterrupted. The grades so far are saved: add --resume to continue.\n"
         try:
-            os.write(2, said.encode())  # `print` is not reentrant
+            os.write(2, message.encode())  # `print` is not reentrant
             shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(130)
@@ -370,9 +370,9 @@ def progress():
 @app.command("next", rich_help_panel=_LEARNERS)
 def next_():
     """Show what to do next, and where to find it."""
-    said = board.board().next
-    print("".join(piece if isinstance(piece, str) else piece.label for piece in said))
-    for page in said:
+    pieces = board.board().next
+    print("".join(piece if isinstance(piece, str) else piece.label for piece in pieces))
+    for page in pieces:
         if isinstance(page, pages.Page):
             print(f"  {page.label:<12}{os.path.relpath(page.path)}")
     print("`python -m grader watch` checks your answer whenever you save it.")
@@ -440,13 +440,13 @@ def reset(name: Exercise):
 def update_():
     """Update the pages to a new version: your answers are copied to the new pages, and old pages are kept."""
     try:
-        said = update.update()
+        sentences = update.update()
     except update.UpdateError as error:
         _end_with_error(error)
-    for sentence in said:
+    for sentence in sentences:
         print(sentence)
-    print("Your progress is unchanged." if said else "All pages are up to date: there is nothing to do.")
-    if said:
+    print("Your progress is unchanged." if sentences else "All pages are up to date: there is nothing to do.")
+    if sentences:
         print("If one of them is open in JupyterLab, choose File → Reload Notebook from Disk.")
 
 

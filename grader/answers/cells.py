@@ -46,7 +46,7 @@ def statements_of(source: AnswerSource) -> list[PlacedStatement]:
         tree = ast.parse(text)
     except SyntaxError:
         # Tried only now, because a line inside a string or an expression of plain Python may also start with %.
-        text = _without_magics(text)
+        text = _remove_magics(text)
         tree = ast.parse(text)
     symtable.symtable(text, source.place, "exec")  # detects further errors, such as a return outside of a function
     source, statements = AnswerSource(source.place, text), []
@@ -110,7 +110,7 @@ def _inner_text(node: ast.stmt) -> str | None:
     return None
 
 
-def _without_magics(text: str) -> str:
+def _remove_magics(text: str) -> str:
     # Imported here, because the import takes 0.05 s and few answers need it.
     from IPython.core.inputtransformer2 import TransformerManager, cell_magic
 

@@ -54,10 +54,10 @@ class Effects:
 def effects_of(placed: PlacedStatement) -> Effects:
     """Return the effects of a statement on the names of its page."""
     source, node = placed
-    tables = list(_all_tables(symtable.symtable(segment(source, (node,)), source.place, "exec")))
+    tables = list(_walk_tables(symtable.symtable(segment(source, (node,)), source.place, "exec")))
     on_call = [table for table in tables if table.get_type() not in _MODULE_TABLES]
-    reads_on_run = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
-    reads_on_call = set().union(*map(_looked_up, on_call))
+    reads_on_run = set().union(*(_global_names_read(table) for table in tables if table.get_type() in _MODULE_TABLES))
+    reads_on_call = set().union(*map(_global_names_read, on_call))
     binds, binds_on_call = bound_names(node), set().union(*map(_globals_bound, on_call))
     # An augmented assignment reads its target, which symtable does not report.
     stored = (inner.target for inner in outside_definitions(node) if isinstance(inner, ast.AugAssign))
@@ -101,7 +101,7 @@ def bound_names(statement: ast.stmt) -> set[str]:
             case ast.MatchMapping(rest=str(name)):
                 names.add(name)
             case ast.Call():
-                names |= _bound_by_call(node)
+                names |= _names_bound_by_call(node)
     return names
 
 
@@ -145,7 +145,7 @@ def _replaced_names(statement: ast.stmt) -> set[str]:
     return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
 
 
-def _bound_by_call(call: ast.Call) -> set[str]:
+def _names_bound_by_call(call: ast.Call) -> set[str]:
     """Return the names that `exec`, `setattr`, `%run` or `globals().update` binds or stores into."""
     match call:
         case ast.Call(func=ast.Name(id="exec"), args=[code, *_]):
@@ -190,14 +190,14 @@ def _root_names(node: ast.expr) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
-def _all_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+def _walk_tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
     todo = [table]
     while todo:
         yield (table := todo.pop())
         todo += table.get_children()
 
 
-def _looked_up(table: symtable.SymbolTable) -> set[str]:
+def _global_names_read(table: symtable.SymbolTable) -> set[str]:
     return {
         symbol.get_name()
         for symbol in table.get_symbols()

@@ -104,7 +104,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
     """
     statements, broken = _parse_sources(_refuse_too_many(path, _read_sources(path), "cells"))
     _refuse_too_many(path, statements, "statements")
-    statements = [*itertools.chain.from_iterable(_in_place_of(*each) for each in broken), *statements]
+    statements = [*itertools.chain.from_iterable(_stand_ins_for(*each) for each in broken), *statements]
     if _kind_of(path) == ".py":
         statements = [each for each in statements if not is_script(each.node)]
     defined = {name for _, statement in statements for name in bound_names(statement)}
@@ -212,7 +212,7 @@ def _parse_sources(
 _FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 
 
-def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
+def _stand_ins_for(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
     """Yield stand-ins for the functions that an invalid cell would define. Each raises an error that names the cell."""
     named = {name for name in _FUNCTION.findall(source.text) if name.isidentifier() and not keyword.iskeyword(name)}
     for name in sorted(named.difference(registry.names())):

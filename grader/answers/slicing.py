@@ -80,7 +80,7 @@ class _Page:
         self._binding |= {name: sorted({*indices, *self._any_name}) for name, indices in binding.items()}
         self._bound_by_calls = set().union(*(effects.binds_on_call for effects in self.effects))
         # The functions that the answer calls; other calls of these functions are demonstrations.
-        self._called = _all_reached({answer}, reached)
+        self._called = _reachable_names({answer}, reached)
         self._changes: dict[str, list[int]] = {}
 
     def needed(self, changing: Set[int] = frozenset()) -> set[int]:
@@ -103,8 +103,8 @@ class _Page:
 
     def before(self, needed: set[int]) -> list[int]:
         """Return the indices of the statements before the answer's check, except statements that only display."""
-        verbs = _all_reached(self._imported_from({"grader"}), self._callers)
-        shown = _all_reached({"get_ipython", "display", *self._imported_from(TO_LOOK_AT)}, self._callers)
+        verbs = _reachable_names(self._imported_from({"grader"}), self._callers)
+        shown = _reachable_names({"get_ipython", "display", *self._imported_from(TO_LOOK_AT)}, self._callers)
         checks = [
             i for i, each in enumerate(self.effects) if self._answer in each.reads_on_run and each.reads_on_run & verbs
         ]
@@ -153,7 +153,7 @@ class _Page:
     def _changes_of(self, name: str) -> list[int]:
         """Return the statements that may change a name's value with a call, from wherever they reach the value."""
         if name not in self._changes:
-            through = _all_reached({name, ANY}, self._reached_from)
+            through = _reachable_names({name, ANY}, self._reached_from)
             found = {i for used in through for i in self._reading[used] if self._may_change(i, name, used)}
             self._changes[name] = sorted(found)
         return self._changes[name]
@@ -169,7 +169,7 @@ class _Page:
         return used == name or used not in self._called or isinstance(node, DEFINITIONS)
 
 
-def _all_reached(names: Collection[str], related: Mapping[str, Set[str]]) -> set[str]:
+def _reachable_names(names: Collection[str], related: Mapping[str, Set[str]]) -> set[str]:
     """Return the names and all names that are related to them, directly or through others."""
     found, todo = set(), set(names)
     while todo:

@@ -24,8 +24,8 @@ from grader.classroom.found_files import (
     Aside,
     Entry,
     InZip,
-    NoRoom,
     OnDisk,
+    OverLimit,
     TooLarge,
     Unreadable,
     entries,
@@ -267,14 +267,14 @@ def _add_entry(found: Class, learners: dict[str, None], sizes: Counter[str], sna
 
 
 def _keep_content(
-    content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int
+    content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, limit: int
 ) -> tuple[_Kept | Unreadable, int]:
     """Return the content, or the reason why it cannot be read, and the number of bytes to count for the learner."""
     if isinstance(content, Unreadable):
         return content, 0
     try:
-        whole = content.read(room)
-    except NoRoom:
+        whole = content.read(limit)
+    except OverLimit:
         return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB in total"), 0
     except TooLarge as error:
         return Unreadable(str(error)), 0

@@ -151,7 +151,7 @@ class Cluster:
                     raise RunError(f"No worker is left that can grade ({why}). The grades so far are saved.")
                 options = {"workers": workers, "allow_other_workers": False}
             executor = self._client.get_executor(pure=False, **options)
-            future: Future = executor.submit(_by_value(_graded_there), *asked, versions(), *self._how)
+            future: Future = executor.submit(_copy_for_pickle(_grade_on_worker), *asked, versions(), *self._how)
             return future
 
     def grade_of(self, future: Future) -> Grade:
@@ -165,15 +165,15 @@ class Cluster:
         from distributed.comm import CommClosedError
 
         with self._scheduler_needed(CommClosedError):  # other errors may come from the machine that grades the answer
-            said: dict[str, Any] = future.result()
-        if "unfit" in said:
-            self.set_aside[said["worker"]] = said["unfit"]
-            raise WorkerRejected(said["worker"])
-        if "not done" in said:
-            late = TimedOut(said["not done"])
-            late.seconds = said["seconds"]
+            reply: dict[str, Any] = future.result()
+        if "unfit" in reply:
+            self.set_aside[reply["worker"]] = reply["unfit"]
+            raise WorkerRejected(reply["worker"])
+        if "not done" in reply:
+            late = TimedOut(reply["not done"])
+            late.seconds = reply["seconds"]
             raise late
-        return Grade.from_dict(said["grade"])
+        return Grade.from_dict(reply["grade"])
 
     @contextlib.contextmanager
     def _scheduler_needed(self, *lost: type[Exception]) -> Iterator[None]:
@@ -191,18 +191,18 @@ class Cluster:
             ) from None
 
 
-def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
+def _copy_for_pickle(function: Any) -> Callable[..., dict[str, Any]]:
     """Return a copy of the function that pickle finds in no module, so that pickle sends the function's code.
 
     If pickle sent only the function's name, a worker with another version of this file would run other code.
     """
-    copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, f"{function.__name__}_by_value")
+    copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, f"{function.__name__}_copy_for_pickle")
     copy.__module__, copy.__qualname__ = "__main__", copy.__name__
     return copy
 
 
-def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_groups):
-    # Takes and returns plain data, and uses no global of this module; see `_by_value`.
+def _grade_on_worker(submission, seed, secret, seconds, needed, sandboxed, needs_groups):
+    # Takes and returns plain data, and uses no global of this module; see `_copy_for_pickle`.
     import os
 
     import distributed

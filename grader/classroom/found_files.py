@@ -34,10 +34,10 @@ class OnDisk:
     root: int
     parts: tuple[str, ...]
 
-    def read(self, room: int) -> bytes:
-        """Return the content, if it has at most `room` bytes. Call this during the walk that found the file. Raises
-        OSError or ValueError with the reason if it cannot be read; `TooLarge` and `NoRoom` are raised before anything
-        is read."""
+    def read(self, limit: int) -> bytes:
+        """Return the content, if it has at most `limit` bytes. Call this during the walk that found the file. Raises
+        OSError or ValueError with the reason if it cannot be read; `TooLarge` and `OverLimit` are raised before the
+        file is read."""
         # Non-blocking, because the file may be a pipe, which could block forever.
         with (
             _open_folder(self.root, self.parts[:-1]) as folder,
@@ -46,7 +46,7 @@ class OnDisk:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError(_NO_FILE.reason)
-            return _read_whole(file, status.st_size, room)
+            return _read_whole(file, status.st_size, limit)
 
 
 @contextlib.contextmanager
@@ -75,25 +75,25 @@ class InZip:
         """The number of bytes that the zip file states. No more bytes than these are unpacked."""
         return self.member.file_size
 
-    def read(self, room: int) -> bytes:
+    def read(self, limit: int) -> bytes:
         """Do the same as `OnDisk.read`. Raises only ValueError."""
         try:
             with self.archive.open(self.member) as file:
-                return _read_whole(file, self.size, room)
-        except (TooLarge, NoRoom):
+                return _read_whole(file, self.size, limit)
+        except (TooLarge, OverLimit):
             raise
         # Each compression method raises its own errors (zlib, LZMA, future ones), and an untrusted file may cause any
         # of them.
         except Exception as error:
-            said = readable(str(error)) or type(error).__name__
-            raise ValueError(f"it cannot be read from the zip file ({said})") from None
+            reason = readable(str(error)) or type(error).__name__
+            raise ValueError(f"it cannot be read from the zip file ({reason})") from None
 
 
 class TooLarge(ValueError):
     """Raised for a file that is larger than `MAX_FILE`."""
 
 
-class NoRoom(ValueError):
+class OverLimit(ValueError):
     """Raised for a file that exceeds the remaining bytes of its learner."""
 
 
@@ -139,7 +139,7 @@ def entries(place: Path) -> Iterator[Entry]:
       OSError, ValueError, NotImplementedError, zipfile.BadZipFile: if `place` is neither, or cannot be read.
     """
     told = set()
-    for entry in _in_folder(place) if place.is_dir() else _in_zip(place):
+    for entry in _folder_entries(place) if place.is_dir() else _entries_in_zip(place):
         if (aside := _skipped_parent(entry)) is None:
             yield entry
         elif aside.parts not in told:
@@ -172,17 +172,17 @@ def _too_many() -> Unreadable:
     return Unreadable(f"there are more than {MAX_ENTRIES:,} files; the others were not read")
 
 
-def _read_whole(file: IO[bytes], size: int, room: int) -> bytes:
+def _read_whole(file: IO[bytes], size: int, limit: int) -> bytes:
     """Read a file whose size is stated as `size` bytes."""
-    if MAX_FILE >= size > room:
-        raise NoRoom
+    if MAX_FILE >= size > limit:
+        raise OverLimit
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
     if max(size, len(content)) > MAX_FILE:
         raise TooLarge(f"it has {max(size, len(content)):,} bytes; at most {MAX_FILE:,} are read")
     return content
 
 
-def _in_folder(folder: Path) -> Iterator[Entry]:
+def _folder_entries(folder: Path) -> Iterator[Entry]:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # the instructor chose this path, so it may be a link
     try:
         names = sorted(os.listdir(root))
@@ -194,7 +194,7 @@ def _in_folder(folder: Path) -> Iterator[Entry]:
             root = inner
             names = sorted(os.listdir(root))
         for name in names:
-            yield from _of_learner(root, name)
+            yield from _learner_entries(root, name)
     finally:
         os.close(root)
 
@@ -205,7 +205,7 @@ def _is_folder(root: int, name: str) -> bool:
     return False
 
 
-def _of_learner(root: int, name: str) -> Iterator[Entry]:
+def _learner_entries(root: int, name: str) -> Iterator[Entry]:
     count = 0
     todo: list[tuple[str, ...]] = [(name,)]
     while todo:
@@ -219,7 +219,7 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             with _open_folder(root, parts[:-1]) as folder:
                 mode = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode
             if not stat.S_ISDIR(mode):
-                yield Entry(parts, _on_disk(root, parts, mode))
+                yield Entry(parts, _file_on_disk(root, parts, mode))
                 continue
             yield Entry(parts, None)
             place = *parts, parts[-1]
@@ -232,7 +232,7 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             yield Entry(place, Unreadable(error.strerror or str(error)))
 
 
-def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadable:
+def _file_on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadable:
     if stat.S_ISLNK(mode):
         return _LINK
     if not stat.S_ISREG(mode):  # merely opening a pipe or a device can have an effect
@@ -243,17 +243,17 @@ def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadabl
 _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
 
 
-def _in_zip(place: Path) -> Iterator[Entry]:
+def _entries_in_zip(place: Path) -> Iterator[Entry]:
     with zipfile.ZipFile(place) as archive:
         members = [(PurePosixPath(_packed_name(info).replace("\\", "/")), info) for info in archive.infolist()]
         tops, folders = _top_names(members)
         # Packing a folder usually puts this folder into the zip file.
         if folders - LITTER == {place.stem} == tops - LITTER:
-            members = _opened_up(place.stem, members)
+            members = _unwrap_folder(place.stem, members)
             tops, folders = _top_names(members)
         if _is_nbgraders(tops, folders):
             yield from (Entry((name,), _IS_NBGRADERS) for name in sorted(tops - {_SUBMITTED}))
-            members = _opened_up(_SUBMITTED, members)
+            members = _unwrap_folder(_SUBMITTED, members)
         yield from _zip_entries(archive, members)
 
 
@@ -268,7 +268,7 @@ def _packed_name(info: zipfile.ZipInfo) -> str:
     return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
-def _opened_up(folder: str, members: _Members) -> _Members:
+def _unwrap_folder(folder: str, members: _Members) -> _Members:
     """Return the members of a folder, preceded by the skipped members at the top level."""
     aside = [member for member in members if member[0].parts and _skipped_parent(Entry(member[0].parts[:1], None))]
     inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]

@@ -77,8 +77,10 @@ def grade_class(
 
     def report(grades: Sequence[Grade]) -> Report:
         every = [*graded, *grades]
-        to_others = [NotGraded(grade.learner, grade.name, grade.reason) for grade in every if _is_another_s(grade)]
-        asked, without = [grade for grade in every if not _is_another_s(grade)], [*not_graded, *to_others]
+        to_others = [
+            NotGraded(grade.learner, grade.name, grade.reason) for grade in every if _answers_another_exercise(grade)
+        ]
+        asked, without = [grade for grade in every if not _answers_another_exercise(grade)], [*not_graded, *to_others]
         best = complete_grades(asked, handed_in.learners, [exercise] if exercise else [], without, handed_in.unreadable)
         counted = set(map(id, best))
         others = sorted((g for g in asked if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
@@ -91,7 +93,7 @@ def grade_class(
     return report(turns.graded), turns.lost
 
 
-def _is_another_s(grade: Grade) -> bool:
+def _answers_another_exercise(grade: Grade) -> bool:
     return any(finding.kind == FindingKind.ANOTHER_EXERCISE for finding in grade.verdict.findings)
 
 
@@ -113,7 +115,7 @@ class _Turns:
         self._served: dict[str, float] = defaultdict(float)  # seconds, by learner
         self._longest: dict[str, float] = defaultdict(float)  # seconds that an answer took, by learner
         self._first = _FIRST_SECONDS  # of an answer's first try
-        self._control = Control(self._graded_now, run.forget_these)
+        self._control = Control(self._grade_control, run.forget_these)
         for grade in before:
             self._charge_learner(grade)
 
@@ -133,7 +135,7 @@ class _Turns:
                     self._take_result()
                     continue
                 if self._tries[chosen.digest].alone or time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
-                    meanwhile([*self.graded, *self._not_yet()])
+                    meanwhile([*self.graded, *self._provisional_grades()])
                     reported = time.monotonic()
                 self._begin_try(chosen)
         finally:
@@ -146,11 +148,11 @@ class _Turns:
             return None
         votes = self._longest.values()
         self._first = _TIMES_THE_MEDIAN * statistics.median(votes) if votes else _FIRST_SECONDS
-        answer = min((answers[0] for answers in self._waiting.values()), key=self._served_then)
+        answer = min((answers[0] for answers in self._waiting.values()), key=self._expected_service)
         most = 1 if self._tries[answer.digest].interrupted else self._place.ahead
         return answer if len(self._pending) < most else None
 
-    def _served_then(self, answer: Listed) -> float:
+    def _expected_service(self, answer: Listed) -> float:
         """Return the learner's grading time in seconds, including half of the limit of this answer's next try."""
         return self._served[answer.learner] + self._seconds_for_next_try(self._tries[answer.digest]) / 2
 
@@ -165,7 +167,7 @@ class _Turns:
             del self._waiting[answer.learner]
         before = self._tries[answer.digest]
         if before.alone >= _RUNS_ENDED:
-            self._add_grade(self._run.keep(answer.digest, _ended_the_run(answer, before.alone)))
+            self._add_grade(self._run.keep(answer.digest, _run_ended_grade(answer, before.alone)))
             return
         # The limit is charged now, so that the next run knows about it if this run ends. It is corrected after the try.
         seconds, alone = self._seconds_for_next_try(before), before.alone + before.interrupted
@@ -208,7 +210,7 @@ class _Turns:
                     self._add_grade(self._run.keep(answer.digest, grade))
                 self._control.note(answer.digest, grade)
 
-    def _graded_now(self, submission: Submission) -> Grade | None:
+    def _grade_control(self, submission: Submission) -> Grade | None:
         settings = self._run.settings
         says_nothing: tuple[type[BaseException], ...] = (TimedOut, CancelledError, *self._place.losses)
         while True:
@@ -235,12 +237,12 @@ class _Turns:
         if grade.verdict.outcome in (Outcome.PASSED, Outcome.NOT_PASSED):
             self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
 
-    def _not_yet(self) -> Iterator[Grade]:
+    def _provisional_grades(self) -> Iterator[Grade]:
         """Yield provisional grades for the answers that have no grade yet."""
         for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
             ended = self._tries[answer.digest].alone
             yield (
-                _ended_the_run(answer, ended)
+                _run_ended_grade(answer, ended)
                 if ended
                 else _grade_without_verdict(answer, "the run has not graded it yet")
             )
@@ -255,7 +257,7 @@ def _grade_without_verdict(answer: Listed | Refused, reason: str, kind: FindingK
     return Grade(answer.learner, answer.name, Verdict(answer.exercise or "", Outcome.NOT_JUDGED, (finding,)))
 
 
-def _ended_the_run(answer: Listed, times: int) -> Grade:
+def _run_ended_grade(answer: Listed, times: int) -> Grade:
     often = "once" if times == 1 else f"{times} times"
     reason = f"the run ended {often} while grading only this answer"
     return _grade_without_verdict(answer, reason, FindingKind.MACHINE)

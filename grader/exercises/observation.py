@@ -92,7 +92,8 @@ class CaseObservation:
         for example a mean that is written as a matmul.
       barriers: the number of optimization barriers in the backward pass.
       input_bytes: the total size of the arguments.
-      turns: the number of runs of the matmul in loops of both passes that runs the fewest times; 0 if there is none.
+      least_trip_count: the number of runs of the matmul in loops of both passes that runs the fewest times; 0 if there
+        is none.
       peak: a function that returns the peak memory of both passes in bytes, without arguments and results. If its
         argument is True, this is the memory that XLA allocates; otherwise, the live bytes in the traced order.
       exchanges: the collectives of both passes that the value and its gradients need.
@@ -115,7 +116,7 @@ class CaseObservation:
     negligible: int
     barriers: int
     input_bytes: int
-    turns: int
+    least_trip_count: int
     peak: Callable[[bool], int]
     exchanges: tuple[Exchange, ...] = ()
     matmuls: int = 0

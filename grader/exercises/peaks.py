@@ -26,15 +26,15 @@ class PeakAtMost(Requirement):
       unit: the name of a value of the reference; the limit is then a multiple of its size. None for the arguments'
         size.
       compiled: whether the limit applies to the compiled passes instead of the traced ones.
-      turns: if loops run each matmul at least this many times, a traced peak within the limit suffices, and the passes
-        are not compiled; 0 to always compile.
+      trip_count: if loops run each matmul at least this many times, a traced peak within the limit suffices, and the
+        passes are not compiled; 0 to always compile.
     """
 
     most: int
     too_high: str
     unit: str | None = None
     compiled: bool = False
-    turns: int = 0
+    trip_count: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ class PeakAtMost(Requirement):
     def _relative_peak(self, seen: CaseObservation) -> float:
         size = seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes
         traced = seen.peak(False) / size
-        if not self.compiled or (traced <= self.most and 0 < self.turns <= seen.turns):
+        if not self.compiled or (traced <= self.most and 0 < self.trip_count <= seen.least_trip_count):
             return traced
         return seen.peak(True) / size
 

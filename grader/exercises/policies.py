@@ -103,14 +103,14 @@ def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[
       operations: the operations to report.
       among: the operations to call the policy for, in order: those to report and others, each once or several times.
     """
-    said: dict[int, list[str]] = {id(operation): [] for operation in operations}
+    answers: dict[int, list[str]] = {id(operation): [] for operation in operations}
     for operation in among:
         answer = _policy_result_text(policy(operation.primitive, *operation.operands, **operation.parameters))
-        if id(operation) in said and answer not in said[id(operation)]:
-            said[id(operation)].append(answer)
+        if id(operation) in answers and answer not in answers[id(operation)]:
+            answers[id(operation)].append(answer)
     about: dict[str, list[str]] = {}
     for operation in operations:
-        about.setdefault(", then ".join(said[id(operation)]), []).append(str(operation))
+        about.setdefault(", then ".join(answers[id(operation)]), []).append(str(operation))
     *few, (most, _) = sorted(about.items(), key=lambda each: len(each[1]))
     return "; ".join([f"{answer}, about {', '.join(which[:3])}" for answer, which in few] + [most])
 

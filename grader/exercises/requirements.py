@@ -45,7 +45,7 @@ class Saves(Requirement):
       by_hand: True if an answer need not call `jax.checkpoint`; then no question asks about it.
       on_host: the subset of `saved` whose values are in host memory; the others are on the device.
       unnamed: True if the learner has to find out which values to save; then no finding names them.
-      spare: the names of values that may be saved, because they are reshaped arguments.
+      optional: the names of values that may be saved, because they are reshaped arguments.
     """
 
     saved: tuple[str, ...]
@@ -54,12 +54,12 @@ class Saves(Requirement):
     by_hand: bool = False
     on_host: tuple[str, ...] = ()
     unnamed: bool = False
-    spare: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         # A value can have several names, for example in a loop of one iteration; an allowed name takes precedence.
-        return *self.saved, *self.spare
+        return *self.saved, *self.optional
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
         wanted: dict[str | None, MatchedResidual] = {
@@ -69,7 +69,7 @@ class Saves(Requirement):
         left = Counter[str | None](self.saved)
         extra = {}
         for place, residual in enumerate(seen.residuals):
-            if residual.kind is not ResidualKind.COMPUTED or residual.name in self.spare:
+            if residual.kind is not ResidualKind.COMPUTED or residual.name in self.optional:
                 continue
             want = wanted.get(residual.name)
             as_wanted = want and residual.memory == want.memory and residual.nbytes <= want.nbytes
@@ -169,38 +169,38 @@ class SavesAtMost(Requirement):
     """The computed residuals take no more memory than a value of the reference.
 
     Attributes:
-      room: the name of this value, a stack of equal parts.
+      limit: the name of this value, a stack of equal parts.
       count: the number of parts. A residual that is smaller than one part, such as a loop counter, does not count.
       parts: what findings call the parts, in the plural.
       too_much: the question for an answer that saves more.
-      spare: the number of additional parts that may be saved, because some of the stacked parts are arguments.
+      extra_parts: the number of additional parts that may be saved, because some of the stacked parts are arguments.
     """
 
-    room: str
+    limit: str
     count: int
     parts: str
     too_much: str
-    spare: int = 0
+    extra_parts: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (self.room,)
+        return (self.limit,)
 
     def findings(self, seen: CaseObservation) -> Iterator[Finding]:
-        room = seen.wanted[self.room].nbytes
-        part = room // self.count
+        limit = seen.wanted[self.limit].nbytes
+        part = limit // self.count
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
-        if nbytes >= room + (1 + self.spare) * part:
+        if nbytes >= limit + (1 + self.extra_parts) * part:
             # Near the limit, only a fraction shows that the answer exceeds it.
             as_much = f"{nbytes / part:.{1 if nbytes < 10 * part else 0}f} {self.parts}"
             yield Finding(
                 FindingKind.EXTRA_RESIDUAL,
                 f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: "
                 f"{_residuals_text(kept.values())}.",
-                expected=f"at most {counted(self.count, self.parts)} ({bytes_text(room)})",
+                expected=f"at most {counted(self.count, self.parts)} ({bytes_text(limit)})",
                 got=f"as much as {as_much} ({bytes_text(nbytes)})",
-                nbytes=nbytes - room,
+                nbytes=nbytes - limit,
                 next=self.too_much,
                 marked=tuple(kept),
             )

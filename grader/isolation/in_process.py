@@ -95,14 +95,14 @@ def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None =
     best: Verdict | None = None
     for tried in import_answers.run_answer(found, path):
         verdict = tried if isinstance(tried, Verdict) else grade(tried.function, tried.exercise, seed)
-        verdict = verdict if verdict.passed else _with_replaced(verdict, found)
+        verdict = verdict if verdict.passed else _advise_on_replaced(verdict, found)
         best = verdict if best is None else better(best, verdict)
         yield best
         if best.passed:
             return
 
 
-def _with_replaced(verdict: Verdict, answer: SlicedAnswer) -> Verdict:
+def _advise_on_replaced(verdict: Verdict, answer: SlicedAnswer) -> Verdict:
     """Return the verdict on a file, with advice about the definitions of the answer that a later definition
     replaces."""
     if not answer.replaced:

@@ -74,7 +74,7 @@ class RemoteCapture:
         """
         line, deadline = self._process.line, time.monotonic() + self._seconds
         outcome: AnswerFound | Captured | NoEvidence | None = None
-        late, said, found = False, True, False
+        late, valid, found = False, True, False
         try:
             line.settimeout(self._limits.seconds)
             messages.send(line, Capture(safe_file_name(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
@@ -93,13 +93,13 @@ class RemoteCapture:
         except messages.HungUp:
             late = not self._process.wait(deadline - time.monotonic())
         except (OSError, messages.WireError):
-            said = False
+            valid = False
         self._seconds = deadline - time.monotonic()
         if isinstance(outcome, Captured) and exercise is not None:
             return exercise, outcome.evidence
         if isinstance(outcome, NoEvidence) and (refusal := _read_refusal(outcome.verdict, exercise, found)):
             return refusal
-        if said and outcome is None:
+        if valid and outcome is None:
             status = None if late else self._process.end().status
             ran_out = self._process.ran_out_of_memory
             why, question = why_no_verdict(status, self._limits, ran_out)

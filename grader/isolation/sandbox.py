@@ -195,8 +195,8 @@ class Zygote:
                         "again. If there are grades already, add --resume."
                     )
                 errors.seek(0)
-                said = errors.read()[-1000:].decode(errors="replace").strip().splitlines()
-                raise SandboxError(_no_sandbox(said[-1] if said else "it printed no message"))
+                lines = errors.read()[-1000:].decode(errors="replace").strip().splitlines()
+                raise SandboxError(_no_sandbox(lines[-1] if lines else "it printed no message"))
         try:
             self._try_out()
         except BaseException:

@@ -75,7 +75,7 @@ SENSITIVE = 64
 type Both = Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]
 
 
-def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
+def agreeing(run: AnswerRun, both: Both) -> list[bool]:
     """Return for each case, in order, whether a result of the answer agrees with the right result.
 
     If the error in one case is too large for rounding error, an error of more than a few tolerances in another case has
@@ -83,17 +83,17 @@ def agreeing(trial: AnswerRun, both: Both) -> list[bool]:
     take a third more time.
 
     Args:
-      trial: the trial.
+      run: the run.
       both: a function that returns the answer's result and the right result of a case or of its shadow.
     """
-    is_wrong = any(not close(*both(case), times=ROUNDING**3) for case in trial.cases)
+    is_wrong = any(not close(*both(case), times=ROUNDING**3) for case in run.cases)
     return [
-        (not is_wrong or close(*both(case), times=ROUNDING)) and agree(trial, index, both)
-        for index, case in enumerate(trial.cases)
+        (not is_wrong or close(*both(case), times=ROUNDING)) and agree(run, index, both)
+        for index, case in enumerate(run.cases)
     ]
 
 
-def agree(trial: AnswerRun, index: int, both: Both) -> bool:
+def agree(run: AnswerRun, index: int, both: Both) -> bool:
     """Return whether a result of the answer in a case agrees with the right result.
 
     They agree if the error is within the tolerance of their dtype. If it is a few tolerances, the cause may only be the
@@ -101,56 +101,56 @@ def agree(trial: AnswerRun, index: int, both: Both) -> bool:
     the shadows must agree, and the result must also be sensitive enough to its inputs to explain the error.
 
     Args:
-      trial: the trial.
+      run: the run.
       index: the index of the case.
       both: a function that returns the answer's result and the right result of a case or of its shadow.
     """
-    got, want = both(trial.cases[index])
+    got, want = both(run.cases[index])
     if close(got, want):
         return True
     if not close(got, want, times=ROUNDING**3):
         return False
-    shadow = trial.shadow
+    shadow = run.shadow
     if shadow is None:
         return False
 
-    def wanted(tried: CaseRun) -> np.ndarray:
-        return both(tried)[1]
+    def wanted(case_run: CaseRun) -> np.ndarray:
+        return both(case_run)[1]
 
     in_float64, exact = both(shadow.cases[index])
     if not close(in_float64, exact, shadow_of=want):
         error = abs(as_float(in_float64) - as_float(exact)).max(initial=0.0)
-        if not error <= _rounding_error(trial, index, wanted):
+        if not error <= _rounding_error(run, index, wanted):
             return False
-    return close(got, want, times=ROUNDING) or as_sensitive(trial, index, got, wanted)
+    return close(got, want, times=ROUNDING) or as_sensitive(run, index, got, wanted)
 
 
-def as_sensitive(trial: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
+def as_sensitive(run: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
     """Return whether rounding can explain the error of a result, given how sensitive the right result is to rounding.
 
     Args:
-      trial: the trial.
+      run: the run.
       index: the index of the case.
       got: the result.
       wanted: a function that returns the right result of the case, of its shadow, or of its shadow with inputs that are
         perturbed in the last place.
     """
-    if trial.shadow is None:
+    if run.shadow is None:
         return False
-    error = abs(as_float(got) - as_float(wanted(trial.cases[index]))).max(initial=0.0)
-    return bool(error <= SENSITIVE * _rounding_error(trial, index, wanted))
+    error = abs(as_float(got) - as_float(wanted(run.cases[index]))).max(initial=0.0)
+    return bool(error <= SENSITIVE * _rounding_error(run, index, wanted))
 
 
-def _rounding_error(trial: AnswerRun, index: int, wanted: Callable[[CaseRun], np.ndarray]) -> float:
+def _rounding_error(run: AnswerRun, index: int, wanted: Callable[[CaseRun], np.ndarray]) -> float:
     """Return an estimate of how much rounding changes a right result; 0 if that is not finite.
 
     It is the largest difference from the right result in float64 among the reference's own result and its results in
     float64 for perturbed inputs. One of them alone may be small by chance: a division by a norm cancels a change that
     scales all inputs, and the reference's rounding errors may cancel each other.
     """
-    assert trial.shadow is not None
-    exact = as_float(wanted(trial.shadow.cases[index]))
-    rounded = [wanted(each[index]) for each in (trial.cases, *trial.perturbed)]
+    assert run.shadow is not None
+    exact = as_float(wanted(run.shadow.cases[index]))
+    rounded = [wanted(each[index]) for each in (run.cases, *run.perturbed)]
     with np.errstate(invalid="ignore"):  # the difference of two infinities
         error = max(abs(as_float(each) - exact).max(initial=0.0) for each in rounded)
     return float(error) if np.isfinite(error) else 0.0

@@ -88,7 +88,7 @@ def failed_requirements(
             for finding in requirement.findings(behaviour)
         )
         if mistakes := [finding for finding in found if not finding.advice]:
-            return _without_consequences(mistakes), []
+            return _merge_consequences(mistakes), []
         advice += found
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
@@ -107,7 +107,7 @@ def _claims_sentence(claims: str, cases: Sequence[str], of: int) -> str:
     return f"{where}: {claims}."
 
 
-def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
+def _merge_consequences(findings: Sequence[Finding]) -> list[Finding]:
     """Merge findings with the same cause. A value that is missing in one case may be replaced by an extra one in
     another case, and recompute of a value that is not saved is not a separate mistake."""
     merged: list[Finding] = []

@@ -44,26 +44,26 @@ class Identity:
     hides: bool = False
 
 
-def identities(trial: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
+def identities(run: AnswerRun, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
     """Identify each residual of each case.
 
     Args:
-      trial: a run of an answer whose gradients are right.
+      run: a run of an answer whose gradients are right.
       asked: for each case, the names of the reference's values that its requirements mention. If a value has several
         names, these names are preferred, and among them the name of a value with the residual's shape.
     """
-    found = _mark_hidden_data(trial, _looked_up(trial, asked))
+    found = _mark_hidden_data(run, _identify_by_value(run, asked))
     if any(identity.name is None or identity.hides for own in found for identity in own):
-        _ask_the_shadow(trial, asked, found)
+        _recheck_in_float64(run, asked, found)
     return found
 
 
-def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
+def _recheck_in_float64(run: AnswerRun, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
     """Correct the identities of residuals that rounding may have hidden, with a run in float64."""
-    perhaps = _looked_up(trial, asked, times=ROUNDING)
-    replaced = _replaceable_places(trial, perhaps)
+    perhaps = _identify_by_value(run, asked, times=ROUNDING)
+    replaced = _replaceable_places(run, perhaps)
     gross = (
-        _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, perhaps, replaced)), ROUNDING)
+        _wrong_cases(run, run.gradients_from(_with_reference_arrays(run, perhaps, replaced)), ROUNDING)
         if replaced
         else []
     )
@@ -73,23 +73,25 @@ def _ask_the_shadow(trial: AnswerRun, asked: Sequence[Collection[str]], found: l
         for place, identity in enumerate(own)
         if (identity.name is None or identity.hides) and perhaps[index][place].name and index not in gross
     ]
-    shadow = trial.shadow if doubtful else None
-    if shadow is None or _wrong_cases(shadow, [tried.gradients for tried in shadow.cases]):
+    shadow = run.shadow if doubtful else None
+    if shadow is None or _wrong_cases(shadow, [case_run.gradients for case_run in shadow.cases]):
         return
     clear = identities(shadow, asked)
     for index, place in doubtful:
         # The closest value may be another one: the sine of a small number rounds to nearly that number.
-        tried, seen = trial.cases[index], clear[index][place]
-        of_that_name = [each for each in _named_values(tried, asked[index]) if each.name == seen.name]
-        identity = _closest_value(tried.residuals[place], of_that_name, ROUNDING)
+        case_run, seen = run.cases[index], clear[index][place]
+        of_that_name = [each for each in _named_values(case_run, asked[index]) if each.name == seen.name]
+        identity = _closest_value(case_run.residuals[place], of_that_name, ROUNDING)
         if identity.name and not seen.hides:
             found[index][place] = identity
 
 
-def _looked_up(trial: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
+def _identify_by_value(run: AnswerRun, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
     """Identify residuals by their values alone, within `times` the tolerance."""
-    of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
-    return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
+    of_arguments = run.forward.dependent_on(v for case_run in run.cases for v in case_run.layout.arguments)
+    return [
+        _identify_in_case(case_run, own, of_arguments, times) for case_run, own in zip(run.cases, asked, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -109,28 +111,32 @@ class _Named:
     extremes: tuple[float, float]
 
 
-def _named_values(tried: CaseRun, asked: Collection[str]) -> list[_Named]:
+def _named_values(case_run: CaseRun, asked: Collection[str]) -> list[_Named]:
     """Return the reference's values, those that the requirements mention first, and copies of the arguments."""
-    values = _with_copies(tried)
+    values = _reference_values(case_run)
     accuracy = {name: tolerance(value.dtype) for name, value in values.items()}
-    if tried.shadow_of is not None:
-        accuracy = {name: OF_SHADOW * tolerance(value.dtype) for name, value in _with_copies(tried.shadow_of).items()}
+    if case_run.shadow_of is not None:
+        accuracy = {
+            name: OF_SHADOW * tolerance(value.dtype) for name, value in _reference_values(case_run.shadow_of).items()
+        }
     return [
         _Named(name, as_float(values[name]), values[name].shape, accuracy[name], _extreme_values(values[name]))
-        for name in dict.fromkeys([*(name for name in tried.named if name in asked), *values])
+        for name in dict.fromkeys([*(name for name in case_run.named if name in asked), *values])
     ]
 
 
-def _with_copies(tried: CaseRun) -> dict[str, np.ndarray]:
+def _reference_values(case_run: CaseRun) -> dict[str, np.ndarray]:
     """Return the reference's values by name, and copies of the arguments."""
-    copies = {f"a copy of {name}": array for name, array in zip(tried.argument_names, tried.inputs, strict=True)}
-    return tried.named | copies
+    copies = {f"a copy of {name}": array for name, array in zip(case_run.argument_names, case_run.inputs, strict=True)}
+    return case_run.named | copies
 
 
-def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
-    names, layout, named = tried.argument_names, tried.layout, _named_values(tried, asked)
+def _identify_in_case(
+    case_run: CaseRun, asked: Collection[str], of_arguments: Collection[int], times: float
+) -> list[Identity]:
+    names, layout, named = case_run.argument_names, case_run.layout, _named_values(case_run, asked)
     found = []
-    for value, array in zip(layout.residuals, tried.residuals, strict=True):
+    for value, array in zip(layout.residuals, case_run.residuals, strict=True):
         if value in layout.arguments:
             found.append(Identity(ResidualKind.ARGUMENT, names[layout.arguments.index(value)]))
         elif value not in of_arguments:
@@ -138,11 +144,11 @@ def _of_case(tried: CaseRun, asked: Collection[str], of_arguments: Collection[in
         else:
             ordered = sorted(named, key=lambda each: (each.name not in asked, each.shape != array.shape))
             found.append(_closest_value(array, ordered, times))
-    return _separate_equal_values(tried, found, [each for each in named if each.name in asked], times)
+    return _separate_equal_values(case_run, found, [each for each in named if each.name in asked], times)
 
 
 def _separate_equal_values(
-    tried: CaseRun, found: list[Identity], asked: Sequence[_Named], times: float
+    case_run: CaseRun, found: list[Identity], asked: Sequence[_Named], times: float
 ) -> list[Identity]:
     """Return the identities, with each required value matched to a different residual if the tolerance permits.
 
@@ -155,7 +161,7 @@ def _separate_equal_values(
     if len(computed) < 2 or all(each.name in claimed for each in asked):
         return found
     candidates = {
-        (row, column): _closest_value(tried.residuals[place], [each], times)
+        (row, column): _closest_value(case_run.residuals[place], [each], times)
         for row, place in enumerate(computed)
         for column, each in enumerate(asked)
     }
@@ -206,31 +212,30 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
             yield squeezed.reshape([sizes[axis] for axis in axes]).transpose(np.argsort(axes)).reshape(shape)
 
 
-def _mark_hidden_data(trial: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
+def _mark_hidden_data(run: AnswerRun, found: list[list[Identity]]) -> list[list[Identity]]:
     """Return the identities, with `hides` set for residuals that contain further data that the backward pass uses."""
-    places = _replaceable_places(trial, found)
+    places = _replaceable_places(run, found)
     if not places:
         return found
-    wrong = _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, found, places)))
+    wrong = _wrong_cases(run, run.gradients_from(_with_reference_arrays(run, found, places)))
     # In other cases, the gradients of the answer itself have the same rounding error.
     for index in places.keys() & wrong:
         # Replacing one residual at a time shows which one hides data, unless several hide it together.
         alone = [
             place
             for place in places[index]
-            if index
-            in _wrong_cases(trial, trial.gradients_from(_with_reference_arrays(trial, found, {index: [place]})))
+            if index in _wrong_cases(run, run.gradients_from(_with_reference_arrays(run, found, {index: [place]})))
         ]
         for place in alone or places[index]:
             found[index][place] = dataclasses.replace(found[index][place], hides=True)
     return found
 
 
-def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
+def _replaceable_places(run: AnswerRun, found: list[list[Identity]]) -> dict[int, list[int]]:
     """Return for each case the positions of residuals that equal a value of the reference, but not bit for bit."""
     places = {}
-    for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
-        named = ((place, array, own[place].array) for place, array in enumerate(tried.residuals))
+    for index, (case_run, own) in enumerate(zip(run.cases, found, strict=True)):
+        named = ((place, array, own[place].array) for place, array in enumerate(case_run.residuals))
         if differing := [
             place for place, array, other in named if other is not None and other.tobytes() != array.tobytes()
         ]:
@@ -238,29 +243,27 @@ def _replaceable_places(trial: AnswerRun, found: list[list[Identity]]) -> dict[i
     return places
 
 
-def _with_reference_arrays(
-    trial: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]
-) -> Arrays:
+def _with_reference_arrays(run: AnswerRun, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> Arrays:
     """Return the residuals, with those at these positions replaced by the reference's arrays."""
     return [
         [
             array if identity.array is None or place not in places.get(index, ()) else identity.array
-            for place, (array, identity) in enumerate(zip(tried.residuals, found[index], strict=True))
+            for place, (array, identity) in enumerate(zip(case_run.residuals, found[index], strict=True))
         ]
-        for index, tried in enumerate(trial.cases)
+        for index, case_run in enumerate(run.cases)
     ]
 
 
-def _wrong_cases(trial: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
+def _wrong_cases(run: AnswerRun, gradients: Arrays, times: float = 1) -> list[int]:
     """Return the cases in which gradients are wrong; with larger tolerances, only those that rounding does not
     explain."""
 
     def right(index: int, place: int, got: np.ndarray) -> bool:
-        tried = trial.cases[index]
-        rounded = tried.shadow_of.wanted_gradients[place] if tried.shadow_of else None
-        if close(got, tried.wanted_gradients[place], times, rounded):
+        case_run = run.cases[index]
+        rounded = case_run.shadow_of.wanted_gradients[place] if case_run.shadow_of else None
+        if close(got, case_run.wanted_gradients[place], times, rounded):
             return True
-        return times > 1 and as_sensitive(trial, index, got, lambda tried: tried.wanted_gradients[place])
+        return times > 1 and as_sensitive(run, index, got, lambda case_run: case_run.wanted_gradients[place])
 
     return [
         index

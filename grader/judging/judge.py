@@ -43,7 +43,7 @@ def judge(
       run.
     """
     if any(traced.failure and traced.failure.kind is FailureKind.NOT_ATTEMPTED for traced in evidence.cases):
-        return Verdict(evidence.exercise, Outcome.NOT_ATTEMPTED, (_not_attempted(evidence),))
+        return Verdict(evidence.exercise, Outcome.NOT_ATTEMPTED, (_stub_finding(evidence),))
     try:
         # Evidence is exported for the CPU; a learner's machine may have another device as its default.
         with jax.default_device(jax.devices("cpu")[0]):
@@ -51,7 +51,7 @@ def judge(
     except ProgramError as error:
         return not_judged(evidence.exercise, f"Your answer could not be judged: {error}")
     if {finding.kind for finding in findings} & _BEFORE_REQUIREMENTS:
-        findings = _argument_order(evidence, task, findings) or findings
+        findings = _find_argument_order(evidence, task, findings) or findings
     mistaken = any(not finding.advice for finding in findings)
     return Verdict(
         evidence.exercise,
@@ -72,36 +72,38 @@ def _collect_findings(
     """Return findings about an answer, and claims about what it saves and recomputes."""
     differentiated = [case for case in cases if isinstance(case, Case)]
     questions = [case for case in cases if isinstance(case, Question)]
-    tried, asked = (
+    of_cases, of_questions = (
         dataclasses.replace(evidence, cases=part)
         for part in (evidence.cases[: len(differentiated)], evidence.cases[len(differentiated) :])
     )
-    for part, count in ((tried, 0), (asked, len(questions))):
+    for part, count in ((of_cases, 0), (of_questions, len(questions))):
         if failed := group_findings(failures(part, task, expect), of=count):
             return failed[:1], []
-    findings, shown = _of_programs(tried, differentiated, task, expect, seed, execute) if differentiated else ([], [])
+    findings, shown = (
+        _judge_programs(of_cases, differentiated, task, expect, seed, execute) if differentiated else ([], [])
+    )
     if questions:
-        wrong = group_findings(differences(asked, questions, task, expect), of=len(questions))
+        wrong = group_findings(differences(of_questions, questions, task, expect), of=len(questions))
         findings = sorted([*findings, *wrong], key=lambda finding: finding.advice)
         shown = [*shown, all_right(questions)]
     return findings, shown
 
 
-def _of_programs(
+def _judge_programs(
     evidence: Evidence, cases: Sequence[Case], task: Task, expect: Expect, seed: int, execute: Execute
 ) -> tuple[list[Finding], list[str]]:
     """Return findings about an answer's results and residuals, and claims about them."""
-    trial = AnswerRun(evidence, cases, task, expect, seed, execute)
-    if wrong := wrong_results(trial):
+    run = AnswerRun(evidence, cases, task, expect, seed, execute)
+    if wrong := wrong_results(run):
         return wrong, []
-    return failed_requirements([expect.requirements(case) for case in cases], observe_cases(trial))
+    return failed_requirements([expect.requirements(case) for case in cases], observe_cases(run))
 
 
 # Kinds of findings that arguments in the wrong order can cause.
 _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.WRONG_VALUE, FindingKind.WRONG_GRADIENT}
 
 
-def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
+def _find_argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
     """Return the finding about arguments in the wrong order, which explains all others, or none."""
     # Parameter names never make an answer fail. They only explain results that are already wrong.
     asked = parameters_of(task)
@@ -122,7 +124,7 @@ def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding])
     ]
 
 
-def _not_attempted(evidence: Evidence) -> Finding:
+def _stub_finding(evidence: Evidence) -> Finding:
     return Finding(
         FindingKind.NOT_ATTEMPTED,
         f"{evidence.exercise} is still the stub that the page came with.",

@@ -25,26 +25,29 @@ from rematscope.extend import link_bytes, type_text
 _MIN_SUMMANDS = 4  # fewer summands may only restore a value from a saved one, such as y from y + b
 
 
-def hidden_recompute_flops(trial: AnswerRun, index: int) -> Iterator[int]:
+def hidden_recompute_flops(run: AnswerRun, index: int) -> Iterator[int]:
     """Return the FLOPs of each matmul that the backward pass of a case recomputes with operations that use cotangents.
 
     Matmuls that do not depend on a cotangent are left out, because the program's text shows them.
     """
-    backward, tried = trial.backward, trial.cases[index]
-    needed, of_cotangents = backward.needed_for(tried.layout.gradients), backward.dependent_on(tried.layout.cotangents)
+    backward, case_run = run.backward, run.cases[index]
+    needed, of_cotangents = (
+        backward.needed_for(case_run.layout.gradients),
+        backward.dependent_on(case_run.layout.cotangents),
+    )
     matmuls = {matmul.value for matmul in backward.matmuls if matmul.value in needed}
     counted = matmuls - of_cotangents
-    products = trial.products[index]
-    alike = same(trial.fingerprints_like_products, products[:, :-1])
+    products = run.products[index]
+    alike = same(run.fingerprints_like_products, products[:, :-1])
     value_at = {place: value for value, place in backward.places if value in needed}
     made: dict[int, Counter[int]] = {}  # value → the matmuls that it equals, each with the number of runs that show it
     for row in alike.any(1).nonzero()[0]:
-        if (value := value_at.get(int(trial.fingerprints_like_products[row, 0]))) is not None:
+        if (value := value_at.get(int(run.fingerprints_like_products[row, 0]))) is not None:
             made.setdefault(value, Counter())[int(alike[row].argmax())] += 1
     if not made:
         return
     known = {value: set(times) for value, times in made.items()}  # value → the matmuls that it equals; also residuals
-    for value, array in zip(tried.layout.taken_residuals, tried.residuals, strict=True):
+    for value, array in zip(case_run.layout.taken_residuals, case_run.residuals, strict=True):
         if seen := value_fingerprint(array):
             known.setdefault(value, set()).update(map(int, same(np.array(seen), products[:, :-1]).nonzero()[1]))
     for value, times in made.items():
@@ -73,54 +76,54 @@ def _dependencies_of(value: int, known: Collection[int], program: StableHloProgr
     return behind, circular
 
 
-def observe_cases(trial: AnswerRun) -> tuple[CaseObservation, ...]:
+def observe_cases(run: AnswerRun) -> tuple[CaseObservation, ...]:
     """Return the observations of each case, in order, for the exercise's requirements.
 
     Args:
-      trial: a run of an answer whose values and gradients are right.
+      run: a run of an answer whose values and gradients are right.
     """
-    asked = [_required_names(tried, trial) for tried in trial.cases]
-    found = identities(trial, asked)
-    return tuple(_observe_case(index, trial, asked[index], found[index]) for index in range(len(trial.cases)))
+    asked = [_required_names(case_run, run) for case_run in run.cases]
+    found = identities(run, asked)
+    return tuple(_observe_case(index, run, asked[index], found[index]) for index in range(len(run.cases)))
 
 
-def _required_names(tried: CaseRun, trial: AnswerRun) -> set[str]:
+def _required_names(case_run: CaseRun, run: AnswerRun) -> set[str]:
     """Return the names of the reference's values that a case's requirements mention."""
-    groups = trial.expect.requirements(tried.case)
+    groups = run.expect.requirements(case_run.case)
     return {name for group in groups for requirement in group for name in requirement.names}
 
 
-def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence[Identity]) -> CaseObservation:
-    tried, forward, backward = trial.cases[index], trial.forward, trial.backward
-    layout = tried.layout
+def _observe_case(index: int, run: AnswerRun, asked: set[str], found: Sequence[Identity]) -> CaseObservation:
+    case_run, forward, backward = run.cases[index], run.forward, run.backward
+    layout = case_run.layout
     needed_forward = forward.needed_for([*layout.outputs, *layout.residuals])
     needed_backward = backward.needed_for(layout.gradients)
     of_cotangents = backward.dependent_on(layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
     of_forward = [matmul for matmul in forward.matmuls if matmul.value in needed_forward]
     barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier)]
-    wanted = {name: array for name, array in tried.named.items() if name in asked}
+    wanted = {name: array for name, array in case_run.named.items() if name in asked}
     return CaseObservation(
-        case=tried.case.name,
-        arguments=tried.argument_names,
+        case=case_run.case.name,
+        arguments=case_run.argument_names,
         residuals=tuple(
             _match_residual(_residual_name(identity), identity.kind, array, memory, source)
             for identity, array, memory, source in zip(
-                found, tried.residuals, layout.residual_memory, tried.sources, strict=True
+                found, case_run.residuals, layout.residual_memory, case_run.sources, strict=True
             )
         ),
         wanted={name: _match_residual(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
-        hidden_recompute_flops=functools.cache(lambda: tuple(hidden_recompute_flops(trial, index))),
+        hidden_recompute_flops=functools.cache(lambda: tuple(hidden_recompute_flops(run, index))),
         matmul_flops=sum(matmul.flops for matmul in (*of_forward, *matmuls)),
-        reference_flops=tried.wanted_flops,
-        forward_flops=tried.forward_flops,
+        reference_flops=case_run.wanted_flops,
+        forward_flops=case_run.forward_flops,
         largest_matmul=max(flops_of_each((*of_forward, *matmuls)), default=0),
-        negligible=tried.negligible,
+        negligible=case_run.negligible,
         barriers=len(barriers),
-        input_bytes=sum(array.nbytes for array in tried.inputs),
-        turns=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
-        peak=functools.cache(lambda compiled: trial.peak(index, compiled)),
+        input_bytes=sum(array.nbytes for array in case_run.inputs),
+        least_trip_count=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
+        peak=functools.cache(lambda compiled: run.peak(index, compiled)),
         exchanges=(*_exchanges_of(forward, needed_forward, False), *_exchanges_of(backward, needed_backward, True)),
         matmuls=len(of_forward) + len(matmuls),
         gathers=(
@@ -129,7 +132,7 @@ def _observe_case(index: int, trial: AnswerRun, asked: set[str], found: Sequence
         ),
         whole_gradients=tuple(
             name
-            for name, gradient in zip(tried.argument_names, layout.gradients, strict=True)
+            for name, gradient in zip(case_run.argument_names, layout.gradients, strict=True)
             if gradient in backward.whole
         ),
     )

@@ -19,7 +19,7 @@ from grader.stablehlo.types import TensorType
 
 def reference_of(case: Case, expect: Expect) -> Callable[..., Any]:
     """Return a case's reference: a function of the case's arguments that returns the result and the named values."""
-    return case.transform(expect.reference if case.function is None else _with_names(case.function))
+    return case.transform(expect.reference if case.function is None else _return_named_values(case.function))
 
 
 def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
     return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 
 
-def _with_names(function: Callable[..., Any]) -> Callable[..., Any]:
+def _return_named_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a case's function, extended to also return the values that it names."""
 
     @functools.wraps(function)

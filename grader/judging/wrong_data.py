@@ -64,8 +64,8 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
         explained = _explain_by_mistake(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
         behind = {explained.get(answer.question.name) for answer in wrong}
         if wrong and isinstance(wrong[0].want, dict) and (len(behind) > 1 or None in behind):
-            explained = _part_by_part(wrong, expect)  # of all wrong answers, in the order to show them in
-        if not explained and (where := _only_where(wrong, right)):
+            explained = _explain_parts(wrong, expect)  # of all wrong answers, in the order to show them in
+        if not explained and (where := _describe_shared_property(wrong, right)):
             mistake = KnownMistake(where, expect.reference, expect.feedback.otherwise)
             explained = dict.fromkeys((answer.question.name for answer in wrong), mistake)
     else:
@@ -107,7 +107,7 @@ def _is_different(answer: _Answer, mistake: KnownMistake | None, expect: Expect)
     question, got, want = answer
     chosen = isinstance(want, Choice)
     expected, given = _expected_text(want), _printable_text(got, want)
-    says = mistake.description if mistake else _how_many(_normalize_names(got, want), want) if chosen else None
+    says = mistake.description if mistake else _count_right_names(_normalize_names(got, want), want) if chosen else None
     text = f"Your answer differs from {expect.feedback.compared_with}{f': {says}' if says else ''}."
     ask = mistake.hint if mistake else expect.feedback.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
@@ -152,7 +152,7 @@ def _explain_by_mistake(
     return explained
 
 
-def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
+def _explain_parts(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMistake]:
     """Return texts about dicts that no single mistake explains, by the question's name. A text says which entries are
     right for every question, and how the other entries are wrong.
 
@@ -168,8 +168,8 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, KnownMi
         shown = max(left, key=lambda answer: len(differing[answer.question.name]))
         entries = differing[shown.question.name]
         alike = [answer for answer in left if differing[answer.question.name] <= entries]
-        said, asks = _explain_entries([key for key in keys if key in entries], alike, expect)
-        text = "; ".join([*said, *right])
+        texts, asks = _explain_entries([key for key in keys if key in entries], alike, expect)
+        text = "; ".join([*texts, *right])
         mistake = KnownMistake(text, expect.reference, asks[0] if asks else expect.feedback.otherwise)
         # `shown` comes first; the other questions keep their order.
         explained |= {answer.question.name: mistake for answer in (shown, *alike)}
@@ -187,20 +187,20 @@ def _explain_entries(keys: Sequence[str], wrong: Sequence[_Answer], expect: Expe
         for key, found in behind.items():
             if all(a.got[key] == plain(data[key]) for a, data in zip(wrong, leads_to, strict=True)):
                 found.append(mistake)
-    said: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     asks = []
     for key, found in behind.items():
         best = max(found, key=lambda m: sum(m in others for others in behind.values()), default=None)
-        says = best.description if best else _how_far(wrong, key)
-        said.setdefault(says, []).append(repr(key))
+        says = best.description if best else _describe_error(wrong, key)
+        texts.setdefault(says, []).append(repr(key))
         asks += [best.hint] if best else []
-    return [f"under {' and '.join(which)}, {says}" for says, which in said.items()], asks
+    return [f"under {' and '.join(which)}, {says}" for says, which in texts.items()], asks
 
 
 _BY_CHANCE = 5  # fewer questions may have a property in common by chance
 
 
-def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | None:
+def _describe_shared_property(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | None:
     """Return a property, in words, that all wrongly answered questions or all rightly answered ones share, and hardly
     any others."""
     if min(len(wrong), len(right)) < _BY_CHANCE or isinstance(wrong[0].want, Choice):
@@ -223,7 +223,7 @@ def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | Non
     return None
 
 
-def _how_far(wrong: Sequence[_Answer], key: str) -> str:
+def _describe_error(wrong: Sequence[_Answer], key: str) -> str:
     """Return in words how the numbers under a key are wrong, if no known mistake explains them."""
     pairs = [pair for a in wrong for pair in zip(*map(np.ravel, (a.got[key], a.want[key])), strict=False)]
     if all(got >= want for got, want in pairs):
@@ -237,10 +237,10 @@ def _is_mistake(answer: _Answer, mistake: KnownMistake) -> bool:
 
 def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[CaseFinding]:
     """Yield findings about answers that are judged by cost: they break a rule or cost more than the best answer."""
-    costs = [_carried_out(answer, task) for answer in answers]
+    costs = [_compute_cost(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
-    mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
-    behind = _behind_impossible([cost for cost in costs if isinstance(cost, Impossible)])
+    mistake = _find_mistake_of_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
+    behind = _find_mistakes_of_impossible([cost for cost in costs if isinstance(cost, Impossible)])
     for answer, cost in zip(answers, costs, strict=True):
         if isinstance(cost, CaseFinding):
             yield cost
@@ -248,7 +248,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
             yield _is_impossible(answer, cost, behind.get(cost), task)
         elif cost > answer.want.least:
             want = answer.want
-            text = f"Your {want.what}{_for_numbers(answer.question, task)} needs more {want.unit} than necessary"
+            text = f"Your {want.what}{_numbers_text(answer.question, task)} needs more {want.unit} than necessary"
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.description}." if mistake else f"{text}.",
@@ -259,7 +259,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
             yield CaseFinding("costs more", answer.question.name, finding)
 
 
-def _carried_out(answer: _Answer, task: Task) -> int | CaseFinding | Impossible:
+def _compute_cost(answer: _Answer, task: Task) -> int | CaseFinding | Impossible:
     """Return the cost of an answer, or why it has none: its form is wrong, or it breaks a rule."""
     question, got, want = answer
     if not isinstance(got, list):
@@ -276,11 +276,11 @@ def _is_impossible(answer: _Answer, error: Impossible, mistake: KnownMistake | N
     says, ask = (error.text, error.ask)
     if mistake:
         says, ask = f"{says.removesuffix('.')}: {mistake.description}.", mistake.hint
-    text = f"Your {want.what}{_for_numbers(question, task)} {error.what}: {says}"
+    text = f"Your {want.what}{_numbers_text(question, task)} {error.what}: {says}"
     return CaseFinding(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
 
 
-def _behind_impossible(errors: Sequence[Impossible]) -> dict[Impossible, KnownMistake]:
+def _find_mistakes_of_impossible(errors: Sequence[Impossible]) -> dict[Impossible, KnownMistake]:
     """Return the known mistake behind each wrong number.
 
     For some sizes, several mistakes lead to the same number. Then it is the mistake that explains most of the wrong
@@ -309,7 +309,7 @@ _TELLING = 0.9
 _COSTED = 16  # the number of questions for which all mistakes are tried
 
 
-def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownMistake | None:
+def _find_mistake_of_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> KnownMistake | None:
     """Return the known mistake that has the same cost in nearly all too costly answers, if there is exactly one."""
     few = over[:: -(-len(over) // _COSTED) or 1]
     alike = {m: sum(m.wrong_reference(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
@@ -325,7 +325,7 @@ def _cost_text(cost: int, unit: str) -> str:
     return f"{cost:,} {counted(cost, unit).partition(' ')[2]}"
 
 
-def _for_numbers(question: Question, task: Task) -> str:
+def _numbers_text(question: Question, task: Task) -> str:
     """Return the numbers in a question's arguments, in words, so that the learner can try the same numbers."""
     named = zip(parameters_of(task), question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
@@ -347,7 +347,7 @@ def _normalize_names(data: Any, want: Any) -> Any:
     return data
 
 
-def _how_many(given: list[str], want: Choice) -> str:
+def _count_right_names(given: list[str], want: Choice) -> str:
     """Return how many of the given names are right, in words."""
     if not given:
         return "it contains no name"
@@ -391,13 +391,13 @@ def _returned_text(data: Any, like: Any) -> str:
 
 def _printable_text(data: Any, like: Any) -> str:
     """Return data as text that can be encoded as UTF-8, with unpaired surrogates, which JSON allows, escaped."""
-    return str(_as_python_spells(data, like)).encode(errors="backslashreplace").decode()
+    return str(_python_spelling(data, like)).encode(errors="backslashreplace").decode()
 
 
-def _as_python_spells(data: Any, like: Any) -> Any:
+def _python_spelling(data: Any, like: Any) -> Any:
     """Return data with tuples where the reference has tuples, which JSON does not have."""
     if isinstance(data, list) and isinstance(like, tuple):
         return tuple(data)
     if isinstance(data, dict) and isinstance(like, dict):
-        return {key: _as_python_spells(element, like.get(key)) for key, element in data.items()}
+        return {key: _python_spelling(element, like.get(key)) for key, element in data.items()}
     return data

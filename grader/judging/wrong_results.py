@@ -48,22 +48,22 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[CaseFin
         yield CaseFinding(key, traced.case, Finding(kind, text, source=failure.source, next=question))
 
 
-def wrong_results(trial: AnswerRun) -> list[Finding]:
+def wrong_results(run: AnswerRun) -> list[Finding]:
     """Return findings about an answer's results; none if its residuals can be judged.
 
     The checks run in steps. The first step with findings is the last one that is reported.
     """
-    if endless := list(_find_endless_loops(trial)):
+    if endless := list(_find_endless_loops(run)):
         return endless
     for step in (_wrong_types, _wrong_values, _wrong_undifferentiated_values, _wrong_gradients):
-        if wrong := group_findings(step(trial)):
+        if wrong := group_findings(step(run)):
             return wrong
     return []
 
 
-def _find_endless_loops(trial: AnswerRun) -> Iterator[Finding]:
-    limit = getattr(trial.task, "max_trip_count", None)
-    if limit is not None and trial.trip_count >= limit:
+def _find_endless_loops(run: AnswerRun) -> Iterator[Finding]:
+    limit = getattr(run.task, "max_trip_count", None)
+    if limit is not None and run.trip_count >= limit:
         yield Finding(
             FindingKind.DOES_NOT_END,
             f"The loops of your two passes were stopped after {limit:,} iterations.",
@@ -72,74 +72,74 @@ def _find_endless_loops(trial: AnswerRun) -> Iterator[Finding]:
         )
 
 
-def _wrong_types(trial: AnswerRun) -> Iterator[CaseFinding]:
-    for tried in trial.cases:
-        asked, types = tensor_type_of(tried.wanted_output), tried.layout.output_types
-        if tried.structure != "*" or types != (asked,):
+def _wrong_types(run: AnswerRun) -> Iterator[CaseFinding]:
+    for case_run in run.cases:
+        asked, types = tensor_type_of(case_run.wanted_output), case_run.layout.output_types
+        if case_run.structure != "*" or types != (asked,):
             kinds = ", ".join(map(type_text, types))
-            got = kinds if tried.structure == "*" else f"{tried.structure} of {kinds}"
+            got = kinds if case_run.structure == "*" else f"{case_run.structure} of {kinds}"
             finding = Finding(
                 FindingKind.WRONG_TYPE,
                 f"Your answer returns {got} instead of {type_text(asked)}.",
-                next=f"What should {trial.task.signature} return?",
+                next=f"What should {run.task.signature} return?",
             )
-            yield CaseFinding(tried.structure, tried.case.name, finding)
+            yield CaseFinding(case_run.structure, case_run.case.name, finding)
 
 
-def _wrong_values(trial: AnswerRun) -> Iterator[CaseFinding]:
+def _wrong_values(run: AnswerRun) -> Iterator[CaseFinding]:
     question = "Which step of the computation is missing, wrong or superfluous?"
-    return _of_values(trial, lambda tried: tried.outputs[0], "Your answer's value is wrong", question)
+    return _report_wrong_values(run, lambda case_run: case_run.outputs[0], "Your answer's value is wrong", question)
 
 
-def _wrong_undifferentiated_values(trial: AnswerRun) -> Iterator[CaseFinding]:
-    def got(tried: CaseRun) -> np.ndarray:
-        return (*tried.undifferentiated, tried.wanted_output)[0]  # some cases have no undifferentiated outputs
+def _wrong_undifferentiated_values(run: AnswerRun) -> Iterator[CaseFinding]:
+    def got(case_run: CaseRun) -> np.ndarray:
+        return (*case_run.undifferentiated, case_run.wanted_output)[0]  # some cases have no undifferentiated outputs
 
-    return _of_values(trial, got, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
+    return _report_wrong_values(run, got, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
 
 
-def _of_values(
-    trial: AnswerRun, value_of: Callable[[CaseRun], np.ndarray], text: str, otherwise: str
+def _report_wrong_values(
+    run: AnswerRun, value_of: Callable[[CaseRun], np.ndarray], text: str, otherwise: str
 ) -> Iterator[CaseFinding]:
     """Report the cases in which a value is wrong."""
-    right = agreeing(trial, lambda tried: (value_of(tried), tried.wanted_output))
-    wrong = [(tried, value_of(tried)) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
+    right = agreeing(run, lambda case_run: (value_of(case_run), case_run.wanted_output))
+    wrong = [(case_run, value_of(case_run)) for case_run, agrees in zip(run.cases, right, strict=True) if not agrees]
     if not wrong:
         return
-    says, question = _explain_values(wrong, trial) or ("", otherwise)
-    if not says and all(_is_nearly_right(got, tried.wanted_output) for tried, got in wrong):
+    says, question = _explain_values(wrong, run) or ("", otherwise)
+    if not says and all(_is_nearly_right(got, case_run.wanted_output) for case_run, got in wrong):
         says, question = _INACCURATE
-    for tried, got in wrong:
+    for case_run, got in wrong:
         finding = Finding(
             FindingKind.WRONG_VALUE,
             f"{text}: {says}." if says else f"{text}.",
-            expected=summarize_array(tried.wanted_output),
+            expected=summarize_array(case_run.wanted_output),
             got=summarize_array(got),
             next=question,
         )
-        yield CaseFinding("value", tried.case.name, finding)
+        yield CaseFinding("value", case_run.case.name, finding)
 
 
-def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], trial: AnswerRun) -> tuple[str, str] | None:
+def _explain_values(wrong: Sequence[tuple[CaseRun, np.ndarray]], run: AnswerRun) -> tuple[str, str] | None:
     """Return a description of wrong values and a question for the learner, if the cause is known."""
-    tried, got = wrong[0]
-    if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
+    case_run, got = wrong[0]
+    if (infinite := _not_finite(got)) and np.isfinite(as_float(case_run.wanted_output)).all():
         return infinite
-    mistake = _find_mistake([(tried, [got]) for tried, got in wrong], trial, in_gradients=False)
+    mistake = _find_mistake([(case_run, [got]) for case_run, got in wrong], run, in_gradients=False)
     return (mistake.description, mistake.hint) if mistake else None
 
 
 def _find_mistake(
-    wrong: Sequence[tuple[CaseRun, Sequence[np.ndarray]]], trial: AnswerRun, in_gradients: bool
+    wrong: Sequence[tuple[CaseRun, Sequence[np.ndarray]]], run: AnswerRun, in_gradients: bool
 ) -> KnownMistake | None:
     """Return the known mistake that gives the answer's wrong results in every failing case, or None. In a single case,
     two mistakes may agree by chance."""
-    mistakes = trial.expect.mistakes
+    mistakes = run.expect.mistakes
     alike = tuple(place for place, mistake in enumerate(mistakes) if mistake.check_gradient == in_gradients)
-    for number, (tried, got) in enumerate(wrong):
+    for number, (case_run, got) in enumerate(wrong):
         if not alike:
             return None
-        results = traced_mistakes(tried.case, trial.expect, alike)(tried.inputs, tried.cotangents[0])
+        results = traced_mistakes(case_run.case, run.expect, alike)(case_run.inputs, case_run.cotangents[0])
         # The first case is compared with a small tolerance. In other dtypes, a mistake may round differently from the
         # answer.
         times = ROUNDING if number else 1
@@ -170,46 +170,46 @@ def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
     return None
 
 
-def _wrong_gradients(trial: AnswerRun) -> Iterator[CaseFinding]:
+def _wrong_gradients(run: AnswerRun) -> Iterator[CaseFinding]:
     wrong = {
         index: places
-        for index, tried in enumerate(trial.cases)
-        if (places := [p for p in range(len(tried.gradients)) if not agree(trial, index, _gradients_at(p))])
+        for index, case_run in enumerate(run.cases)
+        if (places := [p for p in range(len(case_run.gradients)) if not agree(run, index, _gradients_at(p))])
     }
     if not wrong:
         return
-    mistake = _find_mistake([(trial.cases[i], trial.cases[i].gradients) for i in wrong], trial, in_gradients=True)
+    mistake = _find_mistake([(run.cases[i], run.cases[i].gradients) for i in wrong], run, in_gradients=True)
     explained = (f"wrong: {mistake.description}", mistake.hint) if mistake else None
     pairs = [
-        (tried.gradients[place], tried.wanted_gradients[place])
-        for tried, places in ((trial.cases[index], places) for index, places in wrong.items())
+        (case_run.gradients[place], case_run.wanted_gradients[place])
+        for case_run, places in ((run.cases[index], places) for index, places in wrong.items())
         for place in places
     ]
     if explained is None and all(_is_nearly_right(got, want) for got, want in pairs):
         explained = _ROUNDED
     for index, places in wrong.items():
-        tried = trial.cases[index]
+        case_run = run.cases[index]
         alike: dict[tuple[str, str], list[int]] = {}  # maps a description of the error and its question to positions
         for place in places:
-            found = explained or _how_wrong(tried.gradients[place])
+            found = explained or _describe_gradient(case_run.gradients[place])
             alike.setdefault(found, []).append(place)
         for (how, question), of in alike.items():
-            names = [tried.argument_names[place] for place in of]
+            names = [case_run.argument_names[place] for place in of]
             gradients, are = ("gradients", "are") if len(names) > 1 else ("gradient", "is")
             subject = f"{gradients} with respect to {joined(names)} {are}"
             whose = f"{names[0]}: " if len(names) > 1 else ""
             finding = Finding(
                 FindingKind.WRONG_GRADIENT,
                 f"The value is right, but the {subject} {how}.",
-                expected=f"{whose}{summarize_array(tried.wanted_gradients[of[0]])}",
-                got=f"{whose}{summarize_array(tried.gradients[of[0]])}",
+                expected=f"{whose}{summarize_array(case_run.wanted_gradients[of[0]])}",
+                got=f"{whose}{summarize_array(case_run.gradients[of[0]])}",
                 next=question,
             )
-            yield CaseFinding((*names, how), tried.case.name, finding)
+            yield CaseFinding((*names, how), case_run.case.name, finding)
 
 
 def _gradients_at(place: int) -> Callable[[CaseRun], tuple[np.ndarray, np.ndarray]]:
-    return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
+    return lambda case_run: (case_run.gradients[place], case_run.wanted_gradients[place])
 
 
 def _is_nearly_right(got: np.ndarray, want: np.ndarray) -> bool:
@@ -226,7 +226,7 @@ _INACCURATE = (
 _ROUNDED = "off by less than 3 %", "Does your answer round a value of its backward pass to a dtype of lower precision?"
 
 
-def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
+def _describe_gradient(gradient: np.ndarray) -> tuple[str, str]:
     """Return a description of a wrong gradient, and the question to ask."""
     if (as_float(gradient) == 0).all():
         return "zero everywhere", "What stops the gradient between the result and this argument?"

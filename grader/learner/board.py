@@ -90,11 +90,13 @@ class Board(View):
         )
         titles = [(left, "page"), (right, "minutes"), (left, "state"), (right, "attempts")]
         head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
-        said = Markup().join(piece if isinstance(piece, str) else page_link(piece, piece.label) for piece in self.next)
+        next_step = Markup().join(
+            piece if isinstance(piece, str) else page_link(piece, piece.label) for piece in self.next
+        )
         page = Markup(
             '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
-        ).format(self.summary, head, rows, said)
+        ).format(self.summary, head, rows, next_step)
         return page + Markup().join(Note("Please note", notice).html() for notice in self.notices)
 
     @property

@@ -56,7 +56,7 @@ class FailingCase(View):
             self.code = _CALL
         else:
             rng, sample = np.random.default_rng(inputs), registry.expect(exercise).sample_input
-            self.function = _in_case(answer, case)
+            self.function = _apply_answer(answer, case)
             self.arguments = tuple(sample(rng, argument) for argument in case.arguments)
             self.code = f"{_CALL}\n{_PRINT}"
         self._result = self._run_answer(isinstance(case, Case))
@@ -79,7 +79,7 @@ class FailingCase(View):
         yield self._result
 
 
-def _in_case(answer: Callable, case: Case) -> Callable:
+def _apply_answer(answer: Callable, case: Case) -> Callable:
     """Return the answer as the grader calls it in a case. If that raises an exception, the returned function does."""
     try:
         return applied(answer, case)

@@ -16,7 +16,7 @@ def problem(page: Page) -> str:
     cells = _cells_of(pages.shipped_page(page))
     (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
     below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
-    texts = [f"```python\n{text}\n```" if kind == "code" else _without_math(text) for kind, text in below]
+    texts = [f"```python\n{text}\n```" if kind == "code" else _replace_math(text) for kind, text in below]
     return "\n\n".join(texts).partition("\n")[2].strip()
 
 
@@ -25,7 +25,7 @@ def is_stub(kind: str, text: str, page: Page) -> bool:
     return kind == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text
 
 
-def _without_math(text: str) -> str:
+def _replace_math(text: str) -> str:
     return re.sub(r"\$([^$`]+)\$", r"`\1`", text)
 
 

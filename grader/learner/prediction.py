@@ -79,20 +79,20 @@ class Prediction(View):
         number = float(found)  # type: ignore[arg-type]
         return f"{number:.0f}" if number.is_integer() else f"{number:.3g}"
 
-    def say(self, said: str) -> PredictionResult:
+    def respond(self, given: str) -> PredictionResult:
         """Return the response to a reader's answer."""
         if self.choices:
-            right, nearer = said == self.answer, ""
+            right, nearer = given == self.answer, ""
         else:
             try:
-                number, wanted = float(re.sub("[ ,_]", "", said)), float(self.answer)
+                number, wanted = float(re.sub("[ ,_]", "", given)), float(self.answer)
             except ValueError:
-                return PredictionResult(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.", self.answer)
+                return PredictionResult(f"`{given}` is not a number. Enter digits, such as 12 or 0.5.", self.answer)
             right = math.isclose(number, wanted, rel_tol=0 if wanted.is_integer() else _NEAR)
             nearer = ": it is more" if number < wanted else ": it is less"
         if right:
             return PredictionResult(f"Right: {self.answer}.", right=True)
-        return PredictionResult(f"Not {said}{nearer}.", self.answer)
+        return PredictionResult(f"Not {given}{nearer}.", self.answer)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._question_text().replace("`", ""))
@@ -117,9 +117,9 @@ class Prediction(View):
         asked = ipywidgets.HTML(box(Markup("<p>{}</p>").format(text_html(f"What do you think? {self.question}"))))
         below = ipywidgets.HTML(box(_answer_html(self.answer)))
 
-        def check(said: str) -> None:
-            if said.strip():
-                result = self.say(said.strip())
+        def check(given: str) -> None:
+            if given.strip():
+                result = self.respond(given.strip())
                 below.value = Markup('<div role="status">{}</div>').format(result.html())
                 if result.right:
                     panel.add_class("remat-answered")

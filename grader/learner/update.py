@@ -40,16 +40,16 @@ def update() -> list[str]:
     Raises:
       UpdateError: if the files cannot be written.
     """
-    came, said = shipped_cells(), []
+    shipped, sentences = shipped_cells(), []
     for page in [*pages.exercises(), *(page for page in pages.to_read() if page.path.parent.is_dir())]:
         try:
-            said += [*_update_page(page, came), *_rename_python_file(page)]
+            sentences += [*_update_page(page, shipped), *_rename_python_file(page)]
         except OSError as error:
             raise UpdateError(
                 f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). Your work is "
                 "unchanged. Check that the disk has free space and that you can write to this folder, then try again."
             ) from None
-    return said + _update_removed(came)
+    return sentences + _update_removed(shipped)
 
 
 def fingerprints(name: str, notebook: bytes) -> list[str]:
@@ -79,16 +79,16 @@ def _cell_fingerprint(name: str, text: str) -> str:
     return hashlib.sha256(f"{name}\n{lines}".encode()).hexdigest()[:12]
 
 
-def _update_page(page: Page, came: frozenset[str]) -> list[str]:
+def _update_page(page: Page, shipped: frozenset[str]) -> list[str]:
     named = re.compile(rf"\d+_{page.name}\.ipynb")
     there = sorted(p for p in page.path.parent.glob("*.ipynb") if p == page.path or named.fullmatch(p.name))
-    old = [path for path in there if path != page.path or _is_older(page, came)]
+    old = [path for path in there if path != page.path or _is_older(page, shipped)]
     if not old and page.path in there:
         return []
-    mine = [path for path in old if not _is_untouched(path, page.name, came)]
+    mine = [path for path in old if not _is_untouched(path, page.name, shipped)]
     mine.sort(key=lambda path: path != page.path)  # the answer that was used so far comes first
     answer = next((text for path in mine if (text := _own_answer(path, page))), None)
-    free = page.path in old or page.path not in there or _is_untouched(page.path, page.name, came)
+    free = page.path in old or page.path not in there or _is_untouched(page.path, page.name, shipped)
     answer = answer if free else None  # a page of this version exists and contains work
     kept = list[Path]()
     try:
@@ -117,47 +117,47 @@ def _update_page(page: Page, came: frozenset[str]) -> list[str]:
     ]
 
 
-def _update_removed(came: frozenset[str]) -> list[str]:
+def _update_removed(shipped: frozenset[str]) -> list[str]:
     """Delete the pages of removed exercises that the learner did not edit, and say which pages are left."""
-    said = []
+    sentences = []
     for name in registry.REMOVED:
         for path in sorted((pages.ROOT / "exercises").glob(f"[0-9][0-9]_{name}.ipynb")):
-            if untouched := _is_untouched(path, name, came):
+            if untouched := _is_untouched(path, name, shipped):
                 path.unlink()
             kept = (
                 "Its page, which you had not changed, was deleted." if untouched else f"Your page {path.name} was kept."
             )
-            said.append(f"{registry.removal(name)} {kept}")
-    return said
+            sentences.append(f"{registry.removal(name)} {kept}")
+    return sentences
 
 
 def _rename_python_file(page: Page) -> list[str]:
     """Rename a Python file that `watch` wrote under an old number of an exercise to the new number."""
     if page.chapter is None:
         return []
-    now, said = python_file(page), []
+    now, sentences = python_file(page), []
     named = re.compile(rf"my_\d+_{page.name}\.py")
     for path in sorted(page.path.parent.glob("my_*.py")):
         if named.fullmatch(path.name) and not now.exists():
             path.rename(now)
-            said.append(f"{path.name} is now called {now.name}. Its content is unchanged.")
-    return said
+            sentences.append(f"{path.name} is now called {now.name}. Its content is unchanged.")
+    return sentences
 
 
-def _is_older(page: Page, came: frozenset[str]) -> bool:
+def _is_older(page: Page, shipped: frozenset[str]) -> bool:
     """Return whether the file at a page's path is from another version or cannot be read."""
     now = fingerprints(page.name, pages.shipped_page(page))
     try:
         found = fingerprints(page.name, page.path.read_bytes())
     except (ValueError, TypeError, LookupError):
         return True
-    return bool(came.intersection(found).difference(now)) or (came.issuperset(found) and found != now)
+    return bool(shipped.intersection(found).difference(now)) or (shipped.issuperset(found) and found != now)
 
 
-def _is_untouched(path: Path, name: str, came: frozenset[str]) -> bool:
+def _is_untouched(path: Path, name: str, shipped: frozenset[str]) -> bool:
     """Return whether a page contains only cells that the workbook shipped."""
     try:
-        return came.issuperset(fingerprints(name, path.read_bytes()))
+        return shipped.issuperset(fingerprints(name, path.read_bytes()))
     except (ValueError, TypeError, LookupError):
         return False
 
@@ -174,10 +174,10 @@ def _own_answer(path: Path, page: Page) -> str | None:
 
 def _page_with_answer(answer: str | None, page: Page) -> bytes:
     """Return the original page. If there is an answer to its exercise, the answer replaces the stub."""
-    came = pages.shipped_page(page)
+    shipped = pages.shipped_page(page)
     if answer is None:
-        return came
-    notebook = json.loads(came)
+        return shipped
+    notebook = json.loads(shipped)
     stub = next(cell for cell in notebook["cells"] if is_stub(cell["cell_type"], "".join(cell["source"]), page))
     stub["source"] = answer.splitlines(keepends=True)
     return f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n".encode()

@@ -152,7 +152,7 @@ class Builder:
                 returned = [self.block(region.blocks[0], [], numbers) for region in op.regions]
                 return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
             case "sdy.manual_computation":
-                return self._on_devices(op, operands)
+                return self._build_manual_computation(op, operands)
             case name if name in COLLECTIVES and self.mesh is None:
                 raise ProgramError(f"the traced program has a {name} outside of shard_map.")
         sources = list(operands)
@@ -183,7 +183,7 @@ class Builder:
             case "stablehlo.add":
                 self._sums[results[0]] = tuple(operands)
 
-    def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
+    def _build_manual_computation(self, op: ir.Operation, operands: list[int]) -> list[int]:
         """Read the computation of each device on its shards. Shards have their own numbers, but a result that is
         assembled from the unchanged shards of an array gets the array's number."""
         if self.mesh is not None:

@@ -88,10 +88,10 @@ class _Recorder(Builder):
         self.steps.append(_Step(first, [*made], operands, returned, within, uses))
         return results
 
-    def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
+    def _build_manual_computation(self, op: ir.Operation, operands: list[int]) -> list[int]:
         """Read the computation of each device. A shard is in the memory of the whole array."""
         first = len(self.sources)
-        results = super()._on_devices(op, operands)
+        results = super()._build_manual_computation(op, operands)
         self.in_place |= dict(zip(range(first, first + len(operands)), operands, strict=True))
         self.in_place |= {new: self.sources[new][0] for new in results if new >= first}
         return results

@@ -55,7 +55,7 @@ def _of_floats(function: Function) -> Maker:
     def make(op: Op) -> Function:
         dtype = _dtype_of(op.results[0])
         if dtype.kind in "iu" and op.name in _OF_INTEGERS:
-            return _nothing_by_zero(_OF_INTEGERS[op.name])
+            return _refuse_zero_divisor(_OF_INTEGERS[op.name])
         if not _is_float(dtype):
             raise Uninterpreted(f"{op.name} of integers")
         wide = _accumulation_dtype(dtype)
@@ -64,7 +64,7 @@ def _of_floats(function: Function) -> Maker:
     return make
 
 
-def _nothing_by_zero(function: Function) -> Function:
+def _refuse_zero_divisor(function: Function) -> Function:
     def run(left: Array, right: Array) -> Array:
         if not right.all():
             raise Uninterpreted("a number divided by zero")
@@ -182,9 +182,12 @@ def _make_concatenate(op: Op) -> Function:
 def _make_pad(op: Op) -> Function:
     shape, lows, gaps = shape_of(op.results[0]), integers(op, "edge_padding_low"), integers(op, "interior_padding")
     taken, put = [], []
-    for size, room, low, gap in zip(shape_of(op.operands[0]), shape, lows, gaps, strict=True):
+    for size, padded_size, low, gap in zip(shape_of(op.operands[0]), shape, lows, gaps, strict=True):
         step = gap + 1
-        first, last = max(0, -(low // step)), min(size, -((low - room) // step))  # negative padding removes elements
+        first, last = (
+            max(0, -(low // step)),
+            min(size, -((low - padded_size) // step)),
+        )  # negative padding removes elements
         taken.append(slice(first, max(first, last)))
         put.append(slice(low + first * step, low + (last - 1) * step + 1, step) if first < last else slice(0))
 
@@ -240,7 +243,7 @@ def _make_scatter(op: Op) -> Function:
     def scatter(array: Array, indices: Array, updates: Array) -> Array:
         starts = _window_starts(windows, indices)
         inside = np.ones(starts.shape[1:], bool)
-        for start, dim, most in zip(starts, windows.indexed, windows.room(), strict=True):
+        for start, dim, most in zip(starts, windows.indexed, windows.last_starts(), strict=True):
             fits = (start >= 0) & (start <= most)
             if not (fits | (start <= -windows.sizes[dim]) | (start >= windows.shape[dim])).all():
                 raise Uninterpreted("a window that sticks out")  # XLA and the StableHLO specification differ here

@@ -34,7 +34,7 @@ class Windows:
         """Return the indices, int64, of shape (indexed dimensions, *the indices' other dimensions)."""
         return np.moveaxis(indices.astype(np.int64), -1, 0)
 
-    def room(self) -> list[int]:
+    def last_starts(self) -> list[int]:
         """Return the highest start along each indexed dimension at which a window is inside the array."""
         return [self.shape[dim] - self.sizes[dim] for dim in self.indexed]
 
@@ -43,7 +43,7 @@ class Windows:
         are inside the array."""
         steps = [math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape))]
         corners = np.zeros(starts.shape[1:], np.int64)
-        for start, dim, most in zip(starts, self.indexed, self.room(), strict=True):
+        for start, dim, most in zip(starts, self.indexed, self.last_starts(), strict=True):
             corners += np.clip(start, 0, most) * steps[dim]
         for dim, other in self.batching:
             run = np.arange(corners.shape[other]) * steps[dim]

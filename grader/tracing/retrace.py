@@ -84,12 +84,12 @@ class Attempt:
                 except MemoryError:
                     raise
                 except (Exception, SystemExit) as error:
-                    self.primal_failures[index] = _of_the_primal(failure_of(error))
+                    self.primal_failures[index] = _primal_failure(failure_of(error))
         for index, failure in self.failures.items():
             # Under jax.jit, JAX traces the function itself before its custom rules. The rules worked, so this is not a
             # stub.
             if self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
-                self.primal_failures[index] = _of_the_primal(failure)
+                self.primal_failures[index] = _primal_failure(failure)
         return outputs
 
 
@@ -100,7 +100,7 @@ def _refuse_others(returned: Any, differentiated: Any) -> None:
         raise Unusable(f"Your answer returns {got} instead of {asked}".replace("'", ""))
 
 
-def _of_the_primal(failure: Failure) -> Failure:
+def _primal_failure(failure: Failure) -> Failure:
     """Return the failure of an answer that fails only when it is called without jax.grad."""
     text, kind = failure.text.rstrip("."), failure.kind
     if kind is FailureKind.NOT_ATTEMPTED:

@@ -33,10 +33,10 @@ def about_exception(message: str, source: str | None = None, exercises: Question
       source: the source line that raised it, if known.
       exercises: the exercise's own questions.
     """
-    said = f"{message}\n{source or ''}"
-    first = _first_match(_OF_RULES, message) or _first_match(_load_table("checkpoint"), said)
+    text = f"{message}\n{source or ''}"
+    first = _first_match(_OF_RULES, message) or _first_match(_load_table("checkpoint"), text)
     first = first or _first_match(exercises, message)
-    return first or _first_match((*_load_table("jax"), *_load_table("python")), said)
+    return first or _first_match((*_load_table("jax"), *_load_table("python")), text)
 
 
 def about_return(text: str, exercises: Questions = ()) -> str | None:
@@ -51,5 +51,5 @@ def _load_table(table: str) -> Questions:
     return tuple((each["pattern"], each["question"]) for each in tables[table])
 
 
-def _first_match(questions: Questions, said: str) -> str | None:
-    return next((question for pattern, question in questions if re.search(pattern, said)), None)
+def _first_match(questions: Questions, text: str) -> str | None:
+    return next((question for pattern, question in questions if re.search(pattern, text)), None)

@@ -186,11 +186,11 @@ class Verdict:
         )
 
     def __repr__(self) -> str:
-        said = [f"{HEADLINE[self.outcome]}: {self.exercise}", *(f"  {sentence}" for sentence in self.shown)]
+        lines = [f"{HEADLINE[self.outcome]}: {self.exercise}", *(f"  {sentence}" for sentence in self.shown)]
         for number, finding in enumerate(self.findings, 1):
-            said.append(f"  {'Advice:' if finding.advice else f'{number}.'} {finding.text}")
-            said += (f"     {label}: {words}" for label, words in finding.details())
-        return "\n".join(said)
+            lines.append(f"  {'Advice:' if finding.advice else f'{number}.'} {finding.text}")
+            lines += (f"     {label}: {words}" for label, words in finding.details())
+        return "\n".join(lines)
 
     def to_dict(self) -> dict:
         """Return the verdict as JSON's types. Views become text with 80 columns."""

@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 _NO_BOUNDS = {
     "SavesAtMost.count",
-    "PeakAtMost.turns",
+    "PeakAtMost.trip_count",
     "InPieces.of",
     "SendsAtMost.of",
     "SendsAtMost.weights",
@@ -114,13 +114,13 @@ def _replace_each(asked: Asked, by: Callable[[Place, Requirement], list[Requirem
 def seen(answer: Callable, slug: str) -> Sequence[CaseObservation] | None:
     """Return the observations of each case of an answer, or None if its results are wrong or it raises."""
     task, expect = registry.task(slug), registry.expect(slug)
-    tried = [case for case in cases(slug) if isinstance(case, Case)]
+    differentiated = [case for case in cases(slug) if isinstance(case, Case)]
     evidence = traced(answer, slug)
     if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
         return None
-    evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(tried)])
-    trial = AnswerRun(evidence, tried, task, expect, seed_of_inputs())
-    return None if wrong_results(trial) else observe_cases(trial)
+    evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(differentiated)])
+    run = AnswerRun(evidence, differentiated, task, expect, seed_of_inputs())
+    return None if wrong_results(run) else observe_cases(run)
 
 
 def against(answer: Callable, slug: str, asked: Asked) -> list[Finding]:

@@ -116,7 +116,7 @@ def requirements(case):
             PeakAtMost(
                 most,
                 compiled=wide,
-                turns=k,
+                trip_count=k,
                 too_high="When does the first microbatch's backward pass run: before the second microbatch's forward "
                 "pass, or after the last microbatch's forward pass?",
                 unit="one microbatch's activations",

@@ -53,14 +53,14 @@ def requirements(case):
                 parts="states",
                 too_much="Does your forward pass save a state for every step or for every segment? How many is that?",
                 # Two halves are a stack of two states, the first of which is x.
-                spare=int(c == 1),
+                extra_parts=int(c == 1),
             )
         ]
     ]
     if most == 58:
         asked.append(
             [
-                PeakAtMost(30, too_high=_TOO_HIGH, compiled=True, turns=most),
+                PeakAtMost(30, too_high=_TOO_HIGH, compiled=True, trip_count=most),
                 MatmulsAtMost(
                     5,
                     too_many="How many times does your answer run the first step in total? From which saved states "
@@ -69,6 +69,6 @@ def requirements(case):
             ]
         )
     # The segments' first states, twice since a loop may copy them; the states of one segment; what a step needs.
-    elif (room := 2 * c + -(-most // c) + 8) <= most:  # otherwise the states of all steps fit too
-        asked.append([PeakAtMost(room, too_high=_TOO_HIGH)])
+    elif (limit := 2 * c + -(-most // c) + 8) <= most:  # otherwise the states of all steps fit too
+        asked.append([PeakAtMost(limit, too_high=_TOO_HIGH)])
     return asked

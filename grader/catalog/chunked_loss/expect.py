@@ -112,7 +112,7 @@ def requirements(case):
             parts="chunks of rows",
             too_much="Which saved values are not rows of `hidden`? Is the whole loss of a chunk computed inside a "
             "jax.checkpoint that has no policy?",
-            spare=2 if chunks > 2 else 0,  # a few numbers per row may be saved, such as its sum
+            extra_parts=2 if chunks > 2 else 0,  # a few numbers per row may be saved, such as its sum
         )
     ]
     if n % chunks == 0:  # matmuls with padding rows count too
@@ -129,7 +129,7 @@ def requirements(case):
         "time?",
         unit="one chunk's logits",
         compiled=large,
-        turns=chunks,
+        trip_count=chunks,
     )
     pieces = InPieces(
         rows,

@@ -42,9 +42,9 @@ def case(rng, n, chunks, d=None, V=None, dtype="float32", called="directly", nam
         powers = name(jnp.exp(logits - largest), "the exponentials of all logits")
         total = jnp.sum(powers, axis=-1)
         name(powers / total[:, None], "the softmax of all logits")
-        room = -(-n // chunks) * chunks
+        padded_rows = -(-n // chunks) * chunks
         # A value that may be saved: the rows in chunks, with the last chunk padded.
-        filled = jnp.concatenate([hidden, jnp.zeros((room - n, d), hidden.dtype)])
+        filled = jnp.concatenate([hidden, jnp.zeros((padded_rows - n, d), hidden.dtype)])
         name(filled.reshape(chunks, -1, d), "all chunks' rows")
         if chunks > 1:
             name(logits[: -(-n // chunks)], "one chunk's logits")

@@ -45,7 +45,7 @@ def requirements(case):
                 too_little="What does your checkpointed function run: one group, or the loop over all groups? Are the "
                 "carries between groups inputs of this function?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
-                spare=() if outer > 1 else (stack, "a copy of c"),
+                optional=() if outer > 1 else (stack, "a copy of c"),
             )
         ],
         [

@@ -46,7 +46,7 @@ def requirements(case):
                 "the edges of all layers",
                 count=1,
                 parts="large arrays",
-                spare=-1,  # less than one such array
+                extra_parts=-1,  # less than one such array
                 too_much="Which shape do the largest rows of the report have? Which line of the model computes an "
                 "array of that shape, and which operation still uses this array outside your checkpoint?",
             )

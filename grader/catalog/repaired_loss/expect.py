@@ -56,7 +56,7 @@ def requirements(case):
                 "outside the checkpoint uses the value?",
                 too_little="Does your checkpoint contain one layer, or the whole scan?",
                 by_hand=True,  # the page's checkpoint has no effect, so that there is no barrier
-                spare=_OF_THE_ERROR,
+                optional=_OF_THE_ERROR,
             )
         ],
         [

@@ -73,7 +73,7 @@ def requirements(case):
                 too_little="What does your checkpoint contain: one layer, or several layers with the carries between "
                 "them? The backward pass holds the residuals of all layers of a checkpoint at once.",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
-                spare=() if layers > 1 else ("the layers' inputs", "a copy of x"),
+                optional=() if layers > 1 else ("the layers' inputs", "a copy of x"),
             )
         ],
         [

@@ -68,7 +68,7 @@ def lock(limits: ProcessLimits) -> None:
     is forked after `enter_namespaces`."""
     # Otherwise, a signal to the process group would also reach its processes in other namespaces, such as the zygote.
     os.setsid()
-    _last_in_line()  # this call and the next need /proc, which is hidden afterwards
+    _prefer_as_oom_victim()  # this call and the next need /proc, which is hidden afterwards
     _set_limits(limits)
     _mount_at(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _protect_devices()
@@ -84,7 +84,7 @@ def lock(limits: ProcessLimits) -> None:
     system_calls.refuse()
 
 
-def _last_in_line():
+def _prefer_as_oom_victim():
     """Make the kernel kill this process rather than the grader if the system runs out of memory. The process cannot
     undo this, because /proc will be hidden."""
     Path("/proc/self/oom_score_adj").write_text("1000")

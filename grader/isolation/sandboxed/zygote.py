@@ -256,9 +256,9 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
                 if not piece:
                     poll.unregister(reader)
                     continue
-                room = _OUTPUT - len(head)
-                head += piece[:room]
-                tail += piece[room:] if room > 0 else piece
+                free = _OUTPUT - len(head)
+                head += piece[:free]
+                tail += piece[free:] if free > 0 else piece
                 left_out += max(len(tail) - _OUTPUT, 0)
                 del tail[:-_OUTPUT]
             elif source == ended:

@@ -55,9 +55,9 @@ def test_no_named_value_of_the_reference_amplifies_rounding_errors(slug, seed):
         return
     evidence = sample_answers.traced(worked(slug), slug, seed)
     evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(cases)])
-    trial = AnswerRun(evidence, cases, registry.task(slug), registry.expect(slug), seed)
-    for tried, shadow in zip(trial.cases, trial.shadow.cases, strict=True):
-        for name, value in tried.named.items():
+    run = AnswerRun(evidence, cases, registry.task(slug), registry.expect(slug), seed)
+    for case_run, shadow in zip(run.cases, run.shadow.cases, strict=True):
+        for name, value in case_run.named.items():
             exact = as_float(np.asarray(shadow.named[name]))
             allowed = 3 * TOLERANCE.get(str(value.dtype), 0.0) * abs(exact).max(initial=0.0)
-            assert abs(as_float(value) - exact).max(initial=0.0) <= allowed, (tried.case.name, name)
+            assert abs(as_float(value) - exact).max(initial=0.0) <= allowed, (case_run.case.name, name)

@@ -195,6 +195,6 @@ def test_a_worker_whose_environment_changes_programs_is_excluded(monkeypatch):
     monkeypatch.setattr(distributed, "get_worker", lambda: types.SimpleNamespace(address="tcp://worker"))
     monkeypatch.setenv("JAX_PLATFORMS", "tpu")
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
-    said = executors._graded_there(("ada", "a.py", b"", None), 1, 2, 3.0, {}, True, False)
+    said = executors._grade_on_worker(("ada", "a.py", b"", None), 1, 2, 3.0, {}, True, False)
     assert said["worker"] == "tcp://worker" and "its environment sets XLA_FLAGS" in said["unfit"]
     assert os.environ["JAX_PLATFORMS"] == "cpu"

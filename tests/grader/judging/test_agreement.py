@@ -57,8 +57,8 @@ def test_a_difference_that_no_order_of_summation_explains_is_wrong(seed):
 def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_place(seed):
     evidence = sample_answers.traced(multiplied_and_summed, NAME, seed)
     cases, task, expect = sample_answers.cases(NAME, seed), registry.task(NAME), registry.expect(NAME)
-    trial = AnswerRun(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
-    for case, exact, *perturbed in zip(trial.cases, trial.shadow.cases, *trial.perturbed, strict=True):
+    run = AnswerRun(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
+    for case, exact, *perturbed in zip(run.cases, run.shadow.cases, *run.perturbed, strict=True):
         for place, (got, want) in enumerate(zip(case.gradients, case.wanted_gradients, strict=True)):
             change = max(
                 abs(moved.wanted_gradients[place] - exact.wanted_gradients[place]).max() for moved in perturbed
@@ -80,11 +80,13 @@ def test_gradients_that_almost_cancel_agree_if_rounding_alone_sets_them_apart(dt
         cases = [task.case(None, n=2 if columns == 1 else 1, a=2, b=2, c=columns, dtype=dtype, called="directly")]
         evidence = evidence_of(sample_answers.shipped(slug, "right")["divided_by_the_norm"], slug, cases)
         for seed in seeds:
-            trial = AnswerRun(evidence, cases, task, expect, seed)
+            run = AnswerRun(evidence, cases, task, expect, seed)
             for place in range(3):
-                got, want = trial.cases[0].gradients[place], trial.cases[0].wanted_gradients[place]
+                got, want = run.cases[0].gradients[place], run.cases[0].wanted_gradients[place]
                 far += not close(got, want, times=8)
-                assert agree(trial, 0, lambda tried, at=place: (tried.gradients[at], tried.wanted_gradients[at])), seed
+                assert agree(
+                    run, 0, lambda case_run, at=place: (case_run.gradients[at], case_run.wanted_gradients[at])
+                ), seed
     assert far
 
 
@@ -108,9 +110,11 @@ def test_a_constant_that_is_rounded_to_the_dtype_of_the_case_is_honest():
     evidence = evidence_of(sample_answers.shipped(slug, "right")["heads_first"], slug, cases)
     far = 0
     for seed in range(60):
-        trial = AnswerRun(evidence, cases, task, expect, seed)
-        for place in range(len(trial.cases[0].gradients)):
-            got, want = trial.cases[0].gradients[place], trial.cases[0].wanted_gradients[place]
+        run = AnswerRun(evidence, cases, task, expect, seed)
+        for place in range(len(run.cases[0].gradients)):
+            got, want = run.cases[0].gradients[place], run.cases[0].wanted_gradients[place]
             far += not close(got, want)
-            assert agree(trial, 0, lambda tried, at=place: (tried.gradients[at], tried.wanted_gradients[at])), seed
+            assert agree(run, 0, lambda case_run, at=place: (case_run.gradients[at], case_run.wanted_gradients[at])), (
+                seed
+            )
     assert far, "rounding errors beyond the tolerance that a run in float64 explains"

@@ -1,4 +1,4 @@
-"""The contents of a right answer's trial, and their dependence on the seed."""
+"""The contents of a right answer's run, and their dependence on the seed."""
 
 import itertools
 
@@ -14,29 +14,29 @@ from grader.judging.wrong_results import wrong_results
 from grader.tracing import capture
 
 
-def trial_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
+def run_of(slug: str, name: str, seed: int = 0) -> AnswerRun:
     evidence = traced(right(slug)[name].answer, slug)
     return AnswerRun(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed)
 
 
 @pytest.mark.slow
 def test_a_right_answers_arrays_are_paired_with_the_references():
-    trial = trial_of("checkpoint_dot_policy", "decorated")
-    assert wrong_results(trial) == []
-    for tried, case in zip(trial.cases, cases("checkpoint_dot_policy"), strict=True):
-        assert tried.case is case and tried.argument_names == ("w1", "w2", "x")
+    run = run_of("checkpoint_dot_policy", "decorated")
+    assert wrong_results(run) == []
+    for case_run, case in zip(run.cases, cases("checkpoint_dot_policy"), strict=True):
+        assert case_run.case is case and case_run.argument_names == ("w1", "w2", "x")
         shapes = [argument.shape for argument in case.arguments]
-        assert [array.shape for array in tried.inputs] == [array.shape for array in tried.gradients] == shapes
-        assert close(tried.outputs[0], tried.wanted_output)
-        assert len(tried.residuals) == len(tried.layout.residuals) == len(tried.sources)
+        assert [array.shape for array in case_run.inputs] == [array.shape for array in case_run.gradients] == shapes
+        assert close(case_run.outputs[0], case_run.wanted_output)
+        assert len(case_run.residuals) == len(case_run.layout.residuals) == len(case_run.sources)
 
 
 @pytest.mark.slow
 def test_inputs_follow_from_the_seed():
-    first, again, other = (trial_of("checkpoint_dot_policy", "decorated", seed) for seed in (1, 1, 2))
+    first, again, other = (run_of("checkpoint_dot_policy", "decorated", seed) for seed in (1, 1, 2))
 
-    def inputs(trial):
-        return [array for tried in trial.cases for array in tried.inputs]
+    def inputs(run):
+        return [array for case_run in run.cases for array in case_run.inputs]
 
     assert all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(again), strict=True))
     assert not all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(other), strict=True))
@@ -45,8 +45,8 @@ def test_inputs_follow_from_the_seed():
 @pytest.mark.slow
 def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
     """Summands of both signs could cancel in a gradient with a single element and leave only rounding errors."""
-    trials = [trial_of("checkpoint_dot_policy", "decorated", seed) for seed in range(12)]
-    signs = [[{*np.sign(np.float64(tried.cotangents[0])).flat} for tried in trial.cases] for trial in trials]
+    runs = [run_of("checkpoint_dot_policy", "decorated", seed) for seed in range(12)]
+    signs = [[{*np.sign(np.float64(case_run.cotangents[0])).flat} for case_run in run.cases] for run in runs]
     assert all(len(sign) == 1 for of_trial in signs for sign in of_trial)
     assert all(one != other for of_trial in signs for one, other in itertools.pairwise(of_trial))
     assert len({of_trial[0].pop() for of_trial in signs}) == 2
@@ -55,11 +55,11 @@ def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
 @pytest.mark.slow
 def test_flops_of_a_dynamic_loop_do_not_overflow():
     """FLOPs are Python integers. An int32, in which a program counts trips, holds only about a second's FLOPs."""
-    trial = trial_of("checkpointed_while", "a_rule_that_keeps_x_and_the_number_of_steps")
-    assert type(trial.trip_count) is int and trial.trip_count > 0
-    for matmul in (*trial.forward.matmuls, *trial.backward.matmuls):
+    run = run_of("checkpointed_while", "a_rule_that_keeps_x_and_the_number_of_steps")
+    assert type(run.trip_count) is int and run.trip_count > 0
+    for matmul in (*run.forward.matmuls, *run.backward.matmuls):
         assert type(matmul.flops) is type(matmul.trip_count) is int
-    for behaviour in observe_cases(trial):
+    for behaviour in observe_cases(run):
         assert type(behaviour.matmul_flops) is int
 
 
@@ -71,5 +71,5 @@ def test_residuals_of_one_shape_are_no_recompute(name, hidden_width):
     task = registry.task("read_oom")
     case = task.case(None, L=2, b=1, n=20, a=2, c=24, m=hidden_width, called="directly")
     evidence = capture.capture(right("read_oom")[name].answer, "read_oom", [case])
-    trial = AnswerRun(evidence, [case], task, registry.expect("read_oom"), 0)
-    assert list(hidden_recompute_flops(trial, 0)) == []
+    run = AnswerRun(evidence, [case], task, registry.expect("read_oom"), 0)
+    assert list(hidden_recompute_flops(run, 0)) == []

@@ -29,7 +29,7 @@ def behaviour(*saved, recomputed=(), case="float32", barriers=1):
         negligible=10,
         barriers=barriers,
         input_bytes=56,
-        turns=0,
+        least_trip_count=0,
         peak=lambda compiled: 0,
     )
 

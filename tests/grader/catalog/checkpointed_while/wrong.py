@@ -235,7 +235,11 @@ def sides_called(cond, body, x, max_steps, c):
 
 
 @fails_with(
-    "also saved", "as much as", "for every segment", hint="forward_pass_saves_more_states", beyond="SavesAtMost.spare"
+    "also saved",
+    "as much as",
+    "for every segment",
+    hint="forward_pass_saves_more_states",
+    beyond="SavesAtMost.extra_parts",
 )
 def a_segment_too_many(cond, body, x, max_steps, c):
     count = c + (c > 1)

@@ -248,7 +248,7 @@ def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
     "as much as",
     "inside a jax.checkpoint that has no policy",
     hint="forward_pass_saves_more_rows",
-    beyond="SavesAtMost.spare",
+    beyond="SavesAtMost.extra_parts",
 )
 def two_numbers_of_each_row(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):

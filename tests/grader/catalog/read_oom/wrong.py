@@ -61,7 +61,7 @@ def unchanged(params, x, pairs, targets):
     "the edges of all layers",
     "outside your checkpoint",
     hint="large_arrays_still_saved",
-    beyond="SavesAtMost.spare",
+    beyond="SavesAtMost.extra_parts",
 )
 def checkpoint_around_the_edges(params, x, pairs, targets):
     def bias(pairs, w):

@@ -934,6 +934,13 @@ def runs_of_one_jitted_gradient(w, x, y):
     return w - gradient(w, x, y) - gradient(2 * w, x, y)
 
 
+def jitted_gradient_at_updated_weights(w, x, y):
+    gradient = jax.jit(jax.value_and_grad(mean_of_squares))
+    _, first = gradient(w, x, y)
+    value, second = gradient(w - 0.1 * first, x, y)
+    return w - second, value
+
+
 def test_each_run_of_a_jitted_gradient_is_proved():
     def step(w, x, y):
         gradient = jax.jit(jax.grad(mean_of_squares))
@@ -943,7 +950,14 @@ def test_each_run_of_a_jitted_gradient_is_proved():
         rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
-SEVERAL = [runs_of_one_jitted_gradient, independent_losses, alternating, with_dropout_in_both, generator]
+SEVERAL = [
+    runs_of_one_jitted_gradient,
+    jitted_gradient_at_updated_weights,
+    independent_losses,
+    alternating,
+    with_dropout_in_both,
+    generator,
+]
 SEVERAL += [actor_and_critic, actor_with_a_checkpoint]
 SEVERAL += [measured_after_the_gradient, measured_between_the_passes, data_in_a_checkpoint]
 PER_EXAMPLE = [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]

@@ -51,7 +51,7 @@ class Mark(NamedTuple):
         `"cotangent"` or `"gradient"`.
     """
 
-    gradient: int
+    gradient: Any
     what: str
 
     @classmethod

@@ -63,15 +63,19 @@ class Divided:
 
 
 def mark_of(operation: Operation) -> Mark | None:
-    """Return the mark of a gradient that an operation gives its operand; None if it is another operation."""
-    return Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
+    """Return the mark of a gradient that an operation gives its operand; None if it is another operation.
+
+    The runs of a jitted gradient share its marks, so the calls that contain the operation are part of the number.
+    """
+    mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
+    return mark and mark._replace(gradient=(mark.gradient, operation.calls))
 
 
 def _marks_of(program: FlatProgram) -> dict[Operation, Mark]:
     return {op: mark for op in program.operations if (mark := mark_of(op)) is not None}
 
 
-def gradient_marks(program: FlatProgram) -> list[tuple[int, Variable]]:
+def gradient_marks(program: FlatProgram) -> list[tuple[Any, Variable]]:
     """Return the number of the gradient and the variable of each gradient that a program takes."""
     return [(mark.gradient, op.outvars[0]) for op, mark in _marks_of(program).items() if mark.what == "gradient"]
 
@@ -82,7 +86,7 @@ def in_passes(program: FlatProgram) -> set[Operation]:
     They are between the marks of what a loss is differentiated with respect to and of its value, and between those of
     the cotangents and of the gradients. The step may compute other values between the two passes.
     """
-    running, found = set[int](), set[Operation]()
+    running, found = set[Any](), set[Operation]()
     for op in program.operations:
         mark = mark_of(op)
         if mark is not None and mark.what in ("differentiated", "cotangent"):
@@ -94,7 +98,7 @@ def in_passes(program: FlatProgram) -> set[Operation]:
     return found
 
 
-def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[int]:
+def per_example(program: FlatProgram, axes: Mapping[Variable, int]) -> set[Any]:
     """Return the numbers of the gradients of which all have a batch axis."""
     found = gradient_marks(program)
     return {number for number, _ in found} - {number for number, v in found if v not in axes}
@@ -105,7 +109,7 @@ def without_batch(
     divided_inputs: Collection[Variable],
     draws: Collection[Operation],
     axes: Mapping[Variable, int],
-) -> set[int]:
+) -> set[Any]:
     """Return the numbers of the gradients that do not depend on the batch, such as that of a weight decay alone.
 
     A gradient of a mean over the batch may be among the parameters of such a gradient: it is known after its loop.
@@ -139,21 +143,21 @@ def outside_passes(program: FlatProgram) -> list[Operation]:
 
 def operations_in_passes(program: FlatProgram) -> list[list[Operation]]:
     """Return the operations between the first and the last mark of each gradient."""
-    found = dict[int, list[Operation]]()
+    found = dict[Any, list[Operation]]()
     for op, around in _passes_around(program, _marks_of(program)).items():
         for number in around:
             found.setdefault(number, []).append(op)
     return [*found.values()]
 
 
-def _passes_around(program: FlatProgram, marks: Mapping[Operation, Mark]) -> dict[Operation, list[int]]:
+def _passes_around(program: FlatProgram, marks: Mapping[Operation, Mark]) -> dict[Operation, list[Any]]:
     """Return the numbers of the gradients between whose first and last mark an operation is, for each one inside."""
-    first, last = dict[int, int](), dict[int, int]()
+    first, last = dict[Any, int](), dict[Any, int]()
     for i, op in enumerate(program.operations):
         if op in marks:
             first.setdefault(marks[op].gradient, i)
             last[marks[op].gradient] = i
-    found = dict[Operation, list[int]]()
+    found = dict[Operation, list[Any]]()
     for number, start in first.items():
         for op in program.operations[start : last[number] + 1]:
             found.setdefault(op, []).append(number)
@@ -170,7 +174,7 @@ def _used_operations(program: FlatProgram, marks: Mapping[Operation, Mark]) -> l
     return [op for op in program.operations if op in used]
 
 
-def without_scale(program: FlatProgram, numbers: Collection[int]) -> FlatProgram:
+def without_scale(program: FlatProgram, numbers: Collection[Any]) -> FlatProgram:
     """Return a program whose gradients of these numbers have the cotangents that the step gives them.
 
     Args:
@@ -184,7 +188,7 @@ def without_scale(program: FlatProgram, numbers: Collection[int]) -> FlatProgram
         if mark is not None and mark.what == "cotangent" and mark.gradient in numbers:
             marked[op.outvars[0]] = op
         elif op.name == "mul" and not jax_compat.is_literal(op.invars[0]) and op.invars[0] in marked:
-            op = Operation(marked[op.invars[0]].eqn, op.invars[:1], op.outvars)
+            op = Operation(marked[op.invars[0]].eqn, op.invars[:1], op.outvars, calls=op.calls)
         operations.append(op)
     return program._replace(operations=operations)
 
@@ -203,7 +207,7 @@ class _Division:
         draws: Collection[Operation],
         draws_in_passes: Collection[Operation],
         axes: Mapping[Variable, int],
-        once: Collection[int],
+        once: Collection[Any],
     ):
         self.program, self._axes = program, axes
         self._random = {*draws, *draws_in_passes}

@@ -1118,8 +1118,16 @@ def test_a_step_that_refuses_a_shorter_batch_without_a_message_is_named():
         return squares(w, x, y).mean()
 
     for how in ("microbatches", "chunks"):
-        with pytest.raises(PlanError, match=r"step cannot run with another batch size.*: ValueError"):
+        with pytest.raises(PlanError, match=r"step raises an error with another batch size.*: ValueError"):
             rewrite(step_of(fixed), **{how: COUNT}, in_axes=AXES)(*arguments())
+
+
+def test_an_error_of_the_step_as_written_is_raised_as_it_is():
+    def step(w, x, y):
+        raise RuntimeError("no file with weights")
+
+    with pytest.raises(RuntimeError, match="no file with weights"):
+        rewrite(step, microbatches=COUNT, in_axes=AXES)(*arguments())
 
 
 @pytest.mark.slow

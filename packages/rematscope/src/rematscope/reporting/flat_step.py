@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rematscope import jax_compat
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, describe_error
 from rematscope.ir.program import type_text
 from rematscope.jax_compat.vjp_hook import outside_traces, record_gradients, transform_losses
 from rematscope.reporting.arrays import device_blocks, in_part
@@ -94,18 +94,17 @@ class OtherSizeError(PlanError):
 
 
 def explain_other_size(step: FlatStep, error: Exception, option: str = "") -> str:
-    """Return a sentence on why a step cannot run with another batch size, which an option may need."""
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    need = f", which {option}= needs" if option else ""
+    """Return a sentence on an error that a step raises with another batch size, which an option may need."""
+    need = f" than that of the call, which {option}= needs" if option else " than that of the call"
     for leaf, axis in zip(step.leaves, step.axes, strict=True):
-        if axis is not None and axis == len(batch_shape(leaf)) and "PRNG key" in reason:
+        if axis is not None and axis == len(batch_shape(leaf)) and "PRNG key" in str(error):
             kind = type_text(jax.typeof(leaf))
             return (
                 f"in_axes= divides axis {axis} of an argument of {step.name} of type {kind}, but this is the axis of a "
                 "PRNG key (jax.random.PRNGKey), not that of a batch. Give None for this argument in in_axes=, and the "
                 f"axis of the batch for another argument. If {step.name} closes over its batch, make it an argument."
             )
-    return f"{step.name} cannot run with another batch size{need}: {reason:.200}"
+    return f"{step.name} raises an error with another batch size{need}: {describe_error(error)}"
 
 
 def batch_shape(leaf: Any) -> tuple[int, ...]:

@@ -176,10 +176,11 @@ class _Chunks:
         the order of their traces. It is called when the first loss is traced, so that both traces see the same values
         outside of the arguments.
       changes: the changes.
+      fail: a function that is called before the step raises an error.
     """
 
-    def __init__(self, find_parts: Callable[[], Iterable[Any]], changes: Changes):
-        self._find_parts, self._changes = find_parts, changes
+    def __init__(self, find_parts: Callable[[], Iterable[Any]], changes: Changes, fail: Callable[[], None]):
+        self._find_parts, self._changes, self._fail = find_parts, changes, fail
         self._parts: Iterator[Any] | None = None
         self._is_divided = False
         self._refusals = list[PlanError]()
@@ -214,9 +215,13 @@ class _Chunks:
         """Return a step with these losses that raises PlanError if none of them is divided."""
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            results = step(*args, **kwargs)
-            if self._refusals and not self._is_divided:
-                raise self._refusals[0]
+            try:
+                results = step(*args, **kwargs)
+                if self._refusals and not self._is_divided:
+                    raise self._refusals[0]
+            except BaseException:
+                self._fail()
+                raise
             return results
 
         return run
@@ -298,6 +303,7 @@ class Rewritten(Constant):
         self._one = threading.RLock()
         self._are_steps: dict[Any, bool] = {}  # whether `f` takes a gradient, by the structure of its arguments
         self._rule = rule or StaticRule(f)
+        self._failed = 0  # the number of calls in chunks that raised an error
 
     def __repr__(self) -> str:
         return f"<rewrite({self.__name__}, {self.changes})>"
@@ -385,14 +391,20 @@ class Rewritten(Constant):
             change = functools.partial(with_head_in_chunks, changes=changes)
         elif changes.chunks > 1:
             arguments = self._divided_arguments(args, kwargs)
-            chunks = _Chunks(functools.partial(self._losses_of_a_part, arguments, is_step), changes)
+            chunks = _Chunks(
+                functools.partial(self._losses_of_a_part, arguments, is_step), changes, self._count_failure
+            )
             change, checked = chunks.change, chunks.checked
             # All jitted losses of a call are in JAX's caches, or none is: otherwise, the next part could be another's.
+            # After an error, which may have left only some of them there, all are traced again.
             leaves = jax.tree.leaves((arguments.args, arguments.kwargs))
-            key = self, self._structure_key(arguments), _leaf_types(leaves)
+            key = self, self._failed, self._structure_key(arguments), _leaf_types(leaves)
         if not is_step:
             return checked(lambda *args, **kwargs: self._changed_loss(change, args, kwargs))
         return checked(transform_losses(getattr(f, method) if method else f, change, key))
+
+    def _count_failure(self) -> None:
+        self._failed += 1
 
     def _changed_loss(self, change: Callable[[Any], Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         f, given, named = call_with_static(self.__wrapped__, args, kwargs, self._rule)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -468,7 +469,7 @@ def test_operations_with_different_numbers_of_results_do_not_pair():
 
     @jax.checkpoint
     def sines(x):
-        return [jnp.sin(x)] * (len(x) // 2)
+        return [jnp.sin(x) for _ in range(len(x) // 2)]
 
     whole, part = (jax.make_jaxpr(lambda x: jnp.sum(sines(x)[0]))(jnp.ones(n)) for n in (4, 2))
     with pytest.raises(NotPaired):
@@ -832,3 +833,32 @@ def test_a_loss_that_does_not_read_the_batch_stays_if_another_one_is_divided():
     args = jnp.eye(8) / 2, jnp.float32(0.5), jnp.linspace(-1, 2, 128).reshape(16, 8)
     assert_same_results(step, rewrite(step, chunks=4, in_axes=(None, None, 0)), args)
     assert Subject(step, args, {}, None, "cpu").in_axes == (None, None, 0)
+
+
+@pytest.mark.parametrize("wrap", [lambda step: step, jax.jit])
+def test_a_jitted_loss_that_reads_no_batch_is_refused_at_each_call(wrap):
+    gradient = jax.jit(jax.grad(lambda w: jnp.sum(jnp.tanh(w @ w))))
+    step = rewrite(wrap(lambda w, x: w - gradient(w) * x.mean()), chunks=2, in_axes=(None, 0))
+    for _ in range(2):
+        with pytest.raises(PlanError, match="does not read the batch"):
+            step(jnp.eye(4), jnp.ones((8, 4)))
+
+
+@pytest.mark.parametrize("place", ["segments", "halves of layers"])
+def test_checkpoints_may_include_other_operations_for_a_part_of_the_batch(place):
+    widths = [64, 4, 2, 4, 2, 4, 16]  # the weights are larger than the activations of some layers for a part only
+
+    def loss(ws, x):
+        total = x.sum(0)
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return jnp.mean(x**2) + total.sum()
+
+    ws = [jnp.linspace(-1, 1, a * b).reshape(a, b) for a, b in itertools.pairwise(widths)]
+    args = ws, jax.random.normal(jax.random.key(0), (8, 64))
+    changed = rewrite(jax.grad(loss), chunks=8, checkpoint=place, in_axes=(None, 0))
+    if place == "segments":
+        assert_same_results(jax.grad(loss), changed, args)
+    else:
+        with pytest.raises(PlanError, match="checkpoints for a part of the batch include other operations"):
+            changed(*args)

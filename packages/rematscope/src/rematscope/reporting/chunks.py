@@ -401,12 +401,11 @@ def chunked_batch(whole: Any, part: Any, count: int, stored_bytes: int = 0) -> C
     Raises:
       NotPaired: if the two programs differ in more than the length of the batch axis.
     """
-    for opened in (frozenset[str](), jax_compat.CHECKPOINTS):
-        one, other = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
-        program, axes, parts = _pair_programs(one, other, count)
+    with contextlib.suppress(NotPaired):
+        program, axes, parts = _paired(whole, part, count)
         if all(op.name not in jax_compat.CHECKPOINTS or commutes(op.eqn, parts[op], count) for op in parts):
-            break
-    return ChunkedLoss(program, axes, parts, count, stored_bytes)
+            return ChunkedLoss(program, axes, parts, count, stored_bytes)
+    return ChunkedLoss(*_paired(whole, part, count, jax_compat.CHECKPOINTS), count, stored_bytes)
 
 
 def chunked_head(whole: Any, count: int) -> ChunkedLoss:
@@ -431,10 +430,16 @@ def chunked_head(whole: Any, count: int) -> ChunkedLoss:
     return max(found, key=lambda each: each[:2])[2]
 
 
-def _pair_programs(
-    program: FlatProgram, smaller: FlatProgram, count: int
+def _paired(
+    whole: Any, part: Any, count: int, opened: Collection[Any] = ()
 ) -> tuple[FlatProgram, dict[Variable, Any], Parts]:
-    """Return a program with the batch axis of each variable, and the equations of the program for a part."""
+    """Return the program of a loss with the batch axis of each variable, and the equations of the program for a part.
+
+    Args:
+      whole, part, count: as for `chunked_batch`.
+      opened: as for `flat_program`.
+    """
+    program, smaller = with_batched_gathers(*(flat_program(each, opened) for each in (whole, part)))
     forms = [[(op.name, len(op.invars), len(op.outvars)) for op in each.operations] for each in (program, smaller)]
     if forms[0] != forms[1] or len(program.constants) != len(smaller.constants):
         raise NotPaired(_first_difference(program, smaller))
@@ -452,6 +457,8 @@ def _first_difference(program: FlatProgram, smaller: FlatProgram) -> str:
     for op, other in itertools.zip_longest(program.operations, smaller.operations):
         if op is None or other is None or op.name != other.name or len(op.invars) != len(other.invars):
             names = ["no operation" if each is None else jax_compat.primitive_name(each.eqn) for each in (op, other)]
+            if names[0] == names[1] == "optimization_barrier":  # of nested checkpoints
+                return "its checkpoints for a part of the batch include other operations. Choose another checkpoint=."
             where = (op or other).lines
             return f"its program for a part of the batch differs at {where}, with {names[1]} in place of {names[0]}."
     return "its program for a part of the batch reads other constants."

@@ -36,5 +36,5 @@ def describe_error(error: Exception) -> str:
     if isinstance(error, SyntaxError):
         place = f" ({Path(error.filename or '').name}:{error.lineno})"
         return f"{type(error).__name__}, {error.msg}{place}."
-    said = next(iter(str(error).splitlines()), "").rstrip(".")
-    return f"{type(error).__name__}{', ' * bool(said)}{said}{place}."
+    first_line = next(iter(str(error).splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}{', ' * bool(first_line)}{first_line}{place}."

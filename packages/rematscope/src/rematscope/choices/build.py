@@ -412,14 +412,14 @@ def checked_cost(cost: Callable[[Equation], Any], equation: Equation) -> float:
     Raises:
       PlanError: if the cost is not a number, or is negative.
     """
-    said = cost(equation)
+    returned = cost(equation)
     try:
-        number = int(said) if isinstance(said, numbers.Integral) else float(said)
+        number = int(returned) if isinstance(returned, numbers.Integral) else float(returned)
     except (TypeError, ValueError):
         number = math.nan
     if not 0 <= number < math.inf:
         raise PlanError(
-            f"cost= returned {said!r} for {equation.primitive}. Return a number for each equation, 0 or more."
+            f"cost= returned {returned!r} for {equation.primitive}. Return a number for each equation, 0 or more."
         )
     return number
 

@@ -60,8 +60,8 @@ def minimise(
     scale, unit = unit_of(objective, LARGEST_OBJECTIVE), unit_of(limited, LARGEST_LIMITED)
     # At the limit itself, HiGHS's rounding errors have made it miss the best choice by far. Where sums are whole
     # numbers of units, half a unit more lets no other choice in; else a little more may, which is cut off below.
-    room = limit // unit + 0.5 if isinstance(unit, int) else limit / unit + 1e-3
-    constraints = [scipy.optimize.LinearConstraint(in_units(limited, unit), -np.inf, float(room))]
+    upper_bound = limit // unit + 0.5 if isinstance(unit, int) else limit / unit + 1e-3
+    constraints = [scipy.optimize.LinearConstraint(in_units(limited, unit), -np.inf, float(upper_bound))]
     if program.rows:
         constraints.append(scipy.optimize.LinearConstraint(matrix(program), bounds(program), np.inf))
     whole = np.array([column.kind is Kind.SAVED for column in program.columns], float)

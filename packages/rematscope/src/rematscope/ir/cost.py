@@ -173,8 +173,8 @@ def _cost_of_primitive(primitive: str, inputs: list[Any], outputs: list[Any], pa
 
 def _kernel_cost(params: dict[str, Any], moved: int) -> Cost:
     """Return the author's `cost_estimate` of a Pallas kernel; without one, the cost of its body times the grid size."""
-    if (said := params.get("cost_estimate")) is not None:
-        return Cost(said.flops, said.transcendentals, said.bytes_accessed)
+    if (estimate := params.get("cost_estimate")) is not None:
+        return Cost(estimate.flops, estimate.transcendentals, estimate.bytes_accessed)
     grid = params["grid_mapping"].grid
     known = all(isinstance(size, numbers.Integral) for size in grid)
     total = _jaxpr_cost(params["jaxpr"]) * (math.prod(grid) if known else 1)

@@ -154,8 +154,8 @@ class Fit(View):
 
     def _advice_text(self) -> str:
         words = [full for trial in self.trials if (full := trial.measurement.out_of_memory) is not None]
-        said = min(words, key=lambda full: full.needed_bytes or math.inf)
-        return f"{said.text}. Put checkpoints around smaller parts, or reduce the batch size."
+        smallest = min(words, key=lambda full: full.needed_bytes or math.inf)
+        return f"{smallest.text}. Put checkpoints around smaller parts, or reduce the batch size."
 
     def _compiled_cells(self, predicted: int, measurement: Measurement) -> list[str]:
         if (full := measurement.out_of_memory) is not None:

@@ -239,9 +239,9 @@ class Frontier(Pictured):
 
     def plot(self, ax: Any) -> None:
         """Plot the Pareto front as a step line on matplotlib axes, and the labelled points as markers."""
-        everything = (*self.points, *self.labelled)
-        most = max(point.nbytes for point in everything)
-        worst = max(point.cost for point in everything) or 1
+        points = (*self.points, *self.labelled)
+        most = max(point.nbytes for point in points)
+        worst = max(point.cost for point in points) or 1
         unit, letter = bytes_text(most).split()[1], self.graph.amount(worst).partition(" ")[2]
         scale = BYTES[unit]
         again = SECONDS[letter] if self.graph.device else 1000 ** THOUSANDS.index(letter)

@@ -75,13 +75,13 @@ class TextTable(View):
         self.optional = optional
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = options.max_width
-        columns, dropped = self._columns_within(room)
+        available = options.max_width
+        columns, dropped = self._columns_within(available)
         drawn = [self._with_bars(column) for column in columns]
-        if _total_width(map(_natural_width, drawn)) <= room:  # a bar is not worth a wrapped line
+        if _total_width(map(_natural_width, drawn)) <= available:  # a bar is not worth a wrapped line
             columns = drawn
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for column, width in zip(columns, self._column_widths(columns, room), strict=True):
+        for column, width in zip(columns, self._column_widths(columns, available), strict=True):
             justify: Any = "right" if column[0] in self.numeric else "left"
             table.add_column(column[0], justify=justify, overflow="fold", width=width)
         for row in list(zip(*columns, strict=True))[1:]:
@@ -93,17 +93,17 @@ class TextTable(View):
         if self.footer is not None:
             yield Text(self.footer)
 
-    def fits(self, room: int) -> bool:
-        """Return whether the table fits in `room` columns without wrapping."""
-        return _total_width(map(_natural_width, zip(*self.rows, strict=True))) <= room
+    def fits(self, available: int) -> bool:
+        """Return whether the table fits in `available` columns without wrapping."""
+        return _total_width(map(_natural_width, zip(*self.rows, strict=True))) <= available
 
-    def _columns_within(self, room: int) -> tuple[list["_Column"], list[str]]:
+    def _columns_within(self, available: int) -> tuple[list["_Column"], list[str]]:
         """Return the columns that fit, and the titles of the others."""
         columns: list[_Column] = list(zip(*self.rows, strict=True))
         dropped: list[str] = []
         for titles, width in ((self.extra, _natural_width), (self.optional, self._least_width)):
             for title in titles:
-                if _total_width(map(width, columns)) <= room:
+                if _total_width(map(width, columns)) <= available:
                     break
                 dropped += [column[0] for column in columns if column[0] == title]
                 columns = [column for column in columns if column[0] != title]
@@ -126,10 +126,10 @@ class TextTable(View):
         words = max(map(longest_part, lines), default=0)
         return max(longest_part(title), words if title in ("Line", "Type") else min(words, _BREAKABLE))
 
-    def _column_widths(self, columns: Sequence["_Column"], room: int) -> list[int | None]:
+    def _column_widths(self, columns: Sequence["_Column"], available: int) -> list[int | None]:
         """Return the widths of the columns; None if their least widths do not fit, so that rich also breaks numbers."""
         widths, least = [*map(_natural_width, columns)], [*map(self._least_width, columns)]
-        while (over := _total_width(widths) - room) > 0:
+        while (over := _total_width(widths) - available) > 0:
             loose = [number for number, width in enumerate(widths) if width > least[number]]
             if not loose:
                 return [None] * len(columns)

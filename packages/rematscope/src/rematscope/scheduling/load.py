@@ -119,19 +119,19 @@ class LoadedFunction(PlannedPerCall[P, R, Planned]):
 def _read_file(path: str | os.PathLike[str]) -> _Saved:
     text = Path(path).read_bytes()
     try:
-        said = json.loads(text)
-        argnums = said.get("argnums")
+        stored = json.loads(text)
+        argnums = stored.get("argnums")
         return _Saved(
-            str(said["structure"]),
+            str(stored["structure"]),
             StoredChoice(
-                bool(said.get("checkpoints")),
-                _read_placement(said.get("plain")),
-                _read_indices(said["kept"]),
-                _read_indices(said.get("moved", [])),
-                tuple((_read_indices([at])[0], _read_indices(live)) for at, live in said.get("stops", ())),
-                tuple(_read_segments(each) for each in said.get("segments", ())),
+                bool(stored.get("checkpoints")),
+                _read_placement(stored.get("plain")),
+                _read_indices(stored["kept"]),
+                _read_indices(stored.get("moved", [])),
+                tuple((_read_indices([at])[0], _read_indices(live)) for at, live in stored.get("stops", ())),
+                tuple(_read_segments(each) for each in stored.get("segments", ())),
             ),
-            str(said.get("target", "cpu")),
+            str(stored.get("target", "cpu")),
             None if argnums is None else check_argnums(argnums),
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, PlanError):
@@ -142,36 +142,36 @@ def _holds_none(path: str) -> PlanError:
     return PlanError(f"{path} holds no schedule. Write one with auto(f, …).plan(*args).save('schedule.json').")
 
 
-def _read_indices(said: Any) -> tuple[int, ...]:
+def _read_indices(stored: Any) -> tuple[int, ...]:
     """Return the indices in a list from a file, which may hold anything."""
-    if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
+    if not isinstance(stored, list) or any(type(place) is not int or place < 0 for place in stored):
         raise ValueError("not a list of indices")
-    return tuple(said)
+    return tuple(stored)
 
 
-def _read_segments(said: Any) -> Segments:
+def _read_segments(stored: Any) -> Segments:
     """Return a loop in segments from a file."""
-    place, iterations, last = _read_indices(said)
+    place, iterations, last = _read_indices(stored)
     return place, iterations, last
 
 
-def _read_block(said: Any) -> Block:
-    block = _read_indices(said)
+def _read_block(stored: Any) -> Block:
+    block = _read_indices(stored)
     if len(block) < 2 or block[-2] >= block[-1]:
         raise ValueError("not a block")
     return block
 
 
-def _read_placement(said: Any) -> CheckpointPlacement | None:
+def _read_placement(stored: Any) -> CheckpointPlacement | None:
     """Return plain checkpoints from a file."""
-    if said is None:
+    if stored is None:
         return None
     plain = CheckpointPlacement(
-        tuple(map(_read_block, said["blocks"])),
-        said["depth"],
-        said["policy"],
-        said["own"],
-        tuple(map(_read_indices, said["saved"])),
+        tuple(map(_read_block, stored["blocks"])),
+        stored["depth"],
+        stored["policy"],
+        stored["own"],
+        tuple(map(_read_indices, stored["saved"])),
     )
     has_depth = plain.depth is not None and bool(_read_indices([plain.depth]))
     if plain.policy not in (None, *POLICIES) or (has_depth and plain.blocks):

@@ -217,7 +217,7 @@ class Auto(Constant, Pictured):
             super().save(path)
             return
         linearized, choice = self._chosen.linearized, StoredChoice.of(self._chosen, self._own)
-        said = {
+        stored = {
             "function": linearized.trace.function,
             "structure": digest(linearized),
             "checkpoints": choice.of_own,
@@ -229,7 +229,7 @@ class Auto(Constant, Pictured):
             "target": self._chosen.problem.target,
             "argnums": self._argnums,
         }
-        write_whole(path, json.dumps(said))
+        write_whole(path, json.dumps(stored))
 
     @property
     def certificate(self) -> str:

@@ -136,14 +136,14 @@ def _policy_or_error(policy: Policy) -> Policy:
 
     def asked(primitive: Any, *avals: Any, **params: Any) -> Any:
         try:
-            said = policy(primitive, *avals, **params)
+            answer = policy(primitive, *avals, **params)
         except TypeError:
             if _accepts_policy(policy, primitive, *avals, **params):
                 raise
             raise makes_one from None
-        if callable(said):
+        if callable(answer):
             raise makes_one
-        return said
+        return answer
 
     return asked
 

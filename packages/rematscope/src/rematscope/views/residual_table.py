@@ -105,13 +105,13 @@ class ResidualTable(View):
         order = sorted(range(len(self.rows)), key=lambda i: -self.rows[i].device_bytes)
         rest = [self.rows[i] for i in order[_SHOWN:]]
         there = [row for row in rest if row.memory == "device"]
-        said = {
+        merged = {
             "Residual": f"⋮ {counted(len(rest), 'smaller row')}",
             header[2]: bytes_text(sum(row.device_bytes for row in rest)),
             "Share": f"{100 * sum(row.share for row in there):.1f} %",
             "Line": "in .rows",
         }
-        return [header, *(texts[i] for i in sorted(order[:_SHOWN])), [said.get(title, "") for title in header]]
+        return [header, *(texts[i] for i in sorted(order[:_SHOWN])), [merged.get(title, "") for title in header]]
 
     def _make_table(self, cells: list[list[str]]) -> TextTable:
         shares = [row.share if row.memory == "device" else 0.0 for row in self.rows]

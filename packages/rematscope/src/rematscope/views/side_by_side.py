@@ -121,8 +121,8 @@ class SideBySide(View):
     def _programs_html(self, programs: Sequence[Listing], searched: bool) -> str:
         forms = Forms()
         columns = [self._html_column(listing, forms, searched) for listing in programs]
-        said: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
-        return html_page(columns, [_LEGEND, *said], searched)
+        seconds: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
+        return html_page(columns, [_LEGEND, *seconds], searched)
 
     def _html_column(self, listing: Listing, forms: Forms, searched: bool) -> list[PieceLine | Row | Hidden]:
         title, header, rows = listing
@@ -135,9 +135,9 @@ class SideBySide(View):
         ]
         column: list[PieceLine | Row | Hidden] = list(_title_lines(title, header))
         start = 0
-        for repeat, said in zip(found, laid_out[len(rows) :], strict=True):
+        for repeat, folded in zip(found, laid_out[len(rows) :], strict=True):
             column += _join_lines(lines[start : repeat.shown])
-            column.append(Hidden(said, _join_lines(lines[repeat.shown : repeat.end])))
+            column.append(Hidden(folded, _join_lines(lines[repeat.shown : repeat.end])))
             start = repeat.end
         # On a searchable page, the marked lines do not need to come first.
         rest = _join_lines(lines[start:]) if searched else _marked_first(_join_lines(laid_out[start : len(rows)]))

@@ -41,10 +41,10 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
         return MemorySample(operation, source, **amounts)
 
     samples = [moment(_instruction_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
-    turn = _boundary_step(schedule, bands)
-    samples.insert(turn, dataclasses.replace(samples[max(0, turn - 1)], operation="boundary", source=None))
+    boundary = _boundary_step(schedule, bands)
+    samples.insert(boundary, dataclasses.replace(samples[max(0, boundary - 1)], operation="boundary", source=None))
     start = MemorySample("start", None, arguments=samples[0].arguments)
-    return Timeline(title, [start, *samples, moment("end", len(schedule.steps))], turn + 1)
+    return Timeline(title, [start, *samples, moment("end", len(schedule.steps))], boundary + 1)
 
 
 def given_bytes(record: bytes) -> int | None:

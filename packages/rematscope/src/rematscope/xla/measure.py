@@ -294,7 +294,7 @@ class Measurement(View):
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], whole_cost(passes)
         fits = self.out_of_memory is None
-        said = "all allocations" if fits else _MESSAGE
+        note = "all allocations" if fits else _MESSAGE
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
         made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
@@ -305,7 +305,7 @@ class Measurement(View):
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("host memory", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
-            MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _ESTIMATE, said),
+            MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _ESTIMATE, note),
             MeasuredRow("XLA's own peak", None, self.xla_peak_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),

@@ -58,16 +58,16 @@ def out_of_memory(message: str) -> OutOfMemory | None:
         found = re.search(r"(Allocator \(\w+\) ran out of memory trying to allocate.*)", message)
     if found is None:
         return None
-    said = " ".join(found[1].split())
+    text = " ".join(found[1].split())
     # XLA wraps the message of a failed allocation in others, such as one about autotuning.
-    said = said[max(0, said.find("Out of memory while trying to allocate")) :]
+    text = text[max(0, text.find("Out of memory while trying to allocate")) :]
     patterns = (*_NEEDED_OF_AVAILABLE, *_NEEDED)
-    sizes = next((match.groups() for pattern in patterns if (match := re.search(pattern, said))), ())
+    sizes = next((match.groups() for pattern in patterns if (match := re.search(pattern, text))), ())
     needed, available = [*(_parse_bytes(*sizes[i : i + 2]) for i in range(0, len(sizes), 2)), None, None][:2]
     # The sentence ends at a period that no digit follows, after the figures if the message has two.
     end = r"(?:\d[KMGT]?i?B?\)?[^.]*?\.(?=\s|$)|$)" if available is not None else r"(?:\.(?=\s|$)|$)"
-    sentence = re.match(rf".*?{end}", said)
-    text = (sentence[0] if sentence else said).rstrip(".")
+    sentence = re.match(rf".*?{end}", text)
+    text = (sentence[0] if sentence else text).rstrip(".")
     return OutOfMemory(text, needed, available)
 
 

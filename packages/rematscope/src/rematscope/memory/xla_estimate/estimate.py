@@ -75,10 +75,10 @@ class FirstFit:
 
     def allocate(self, size: int, made: int, last: int) -> bool:
         """Reserve a buffer of at least `size` bytes between two steps, and return whether one was free."""
-        for room, steps in self._made.items():
-            if room < size:
+        for capacity, steps in self._made.items():
+            if capacity < size:
                 continue
-            for starts, stops in self._taken[room][bisect.bisect_left(steps, last) :]:
+            for starts, stops in self._taken[capacity][bisect.bisect_left(steps, last) :]:
                 place = bisect.bisect_left(starts, made)
                 if (place and stops[place - 1] > made) or (place < len(starts) and starts[place] < last):
                     continue
@@ -238,7 +238,7 @@ class _WrittenRanges(LiveRanges):
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
         self._shared: set[Value] = set()  # arrays that are written in place, whose buffers hold no other value
-        self._rooms: list[tuple[int, int, int]] = []  # the first step, the last step and the bytes of scratch memory
+        self._scratch: list[tuple[int, int, int]] = []  # the first step, the last step and the bytes of scratch memory
 
     def use(self, value: Value, step: int) -> None:
         for written in self._memory_operands(value, False):
@@ -360,7 +360,7 @@ class _WrittenRanges(LiveRanges):
             self._before = equation.inputs
             self._products.update(equation.outputs)
         if equation.primitive == "ragged_dot_general" and self._target == "gpu":
-            self._rooms.append((step, step, _ragged_dot_temp_bytes(equation)))
+            self._scratch.append((step, step, _ragged_dot_temp_bytes(equation)))
         self.steps.append(equation)
 
     def _is_view(self, equation: Equation) -> bool:
@@ -396,15 +396,15 @@ class _WrittenRanges(LiveRanges):
             for v, argument in overwritten.items()
             if v in self._made
         )
-        rooms = FirstFit(donated if is_tpu(self._target) else [*own, *donated])
+        buffers = FirstFit(donated if is_tpu(self._target) else [*own, *donated])
         found: list[Allocation] = []
         others = [v for v in self._made if bytes_of[v] and v not in results and v not in overwritten]
         for value in sorted(others, key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
-            if not rooms.allocate(bytes_of[value], made, last):
+            if not buffers.allocate(bytes_of[value], made, last):
                 found.append(Allocation(value, made, last, bytes_of[value]))
-        found += [Allocation(None, start, step + 1, room) for start, step, room in self._rooms]
+        found += [Allocation(None, start, step + 1, nbytes) for start, step, nbytes in self._scratch]
         return found
 
 

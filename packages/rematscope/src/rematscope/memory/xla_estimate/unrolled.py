@@ -90,9 +90,9 @@ class _Iterations:
         """Append iterations; return the carries after them, and the slices that they add to each stack."""
         found: list[list[Value]] = [[] for _ in self._body.outputs[self.scan.carries :]]
         own = self._body.inputs[self.scan.carries :]
-        for turn in reversed(range(count)) if self.scan.reverse else range(count):
+        for iteration in reversed(range(count)) if self.scan.reverse else range(count):
             slices = [
-                self._append_operation("slice", [v], value_like(part), start=turn)
+                self._append_operation("slice", [v], value_like(part), start=iteration)
                 for v, part in zip(stacks, own, strict=True)
             ]
             stands_for = dict(zip(self._body.inputs, (*carried, *slices), strict=True))

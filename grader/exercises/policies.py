@@ -40,19 +40,15 @@ class Operation(NamedTuple):
         return f"{what} of {', '.join(operand.str_short() for operand in self.operands)}"
 
 
-def named(names: Sequence[str], rng: np.random.Generator, ends: bool = True) -> tuple[Operation, ...]:
+def named(names: Sequence[str], rng: np.random.Generator) -> tuple[Operation, ...]:
     """Return operations that give these names to values with zero to four axes. The dtypes cycle through five dtypes.
 
-    Args:
-      names: the names.
-      rng: the generator for the shapes.
-      ends: whether the first value is a scalar, the second is larger than any random one, and the third has four axes,
-        like the values of attention (batch, heads and two more).
+    The first value is a scalar, the second is larger than any random one, and the third has four axes, like the values
+    of attention (batch, heads and two more).
     """
     dtypes = itertools.cycle([jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.bool_])
     shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(5, size=len(names))]
-    if ends:
-        shapes[:3] = (), (4096, 8192), tuple(map(int, rng.integers(2, 10, size=4)))
+    shapes[:3] = (), (4096, 8192), tuple(map(int, rng.integers(2, 10, size=4)))
     # The operation that policies get. With jax_remat3, a traced program contains a different operation.
     values = map(jax.core.ShapedArray, shapes, dtypes)
     return tuple(Operation(name_p, (value,), {"name": name}) for value, name in zip(values, names, strict=True))

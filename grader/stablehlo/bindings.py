@@ -80,9 +80,9 @@ def integers(op: Op, name: str) -> list[int]:
     return list(ir.DenseI64ArrayAttr(op.attributes[name]))
 
 
-def dense_integers(op: Op, name: str) -> np.ndarray:
-    """Return an attribute that is an array of integers, such as pairs of devices."""
-    return np.array(ir.DenseIntElementsAttr(op.attributes[name]))
+def device_pairs(op: Op) -> np.ndarray:
+    """Return the pairs of devices that a permutation sends from and to."""
+    return np.array(ir.DenseIntElementsAttr(op.attributes["source_target_pairs"]))
 
 
 def text(op: Op, name: str) -> str:

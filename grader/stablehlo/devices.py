@@ -12,7 +12,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 
-from grader.stablehlo.bindings import Op, dense_integers, integer, operations, shape_of, text
+from grader.stablehlo.bindings import Op, device_pairs, integer, operations, shape_of, text
 from grader.stablehlo.numpy_operations import Array, Uninterpreted, combination
 from grader.stablehlo.types import ProgramError
 
@@ -187,7 +187,7 @@ def _all_to_all(op: Op, sizes: dict[str, int]) -> Collective:
 
 
 def _collective_permute(op: Op, _: dict[str, int]) -> Collective:
-    pairs = dense_integers(op, "source_target_pairs")
+    pairs = device_pairs(op)
 
     def permute(parts: Array) -> Array:
         moved = np.zeros_like(parts)  # devices that receive nothing get zeros

@@ -111,9 +111,9 @@ _STEP = struct.Struct("=HBBI")  # `struct sock_filter`
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in the filter's input, `struct seccomp_data`
 
 
-def is_known_machine(machine: str = platform.machine()) -> bool:
+def is_known_machine() -> bool:
     """Return whether this is Linux on a kind of processor whose system calls are known."""
-    return sys.platform == "linux" and machine in _MACHINES
+    return sys.platform == "linux" and platform.machine() in _MACHINES
 
 
 def allowed_calls(machine: str = platform.machine()) -> dict[str, int]:

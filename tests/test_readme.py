@@ -88,11 +88,13 @@ def test_every_file_and_folder_that_architecture_names_exists():
 
 def test_the_names_in_architectures_walks_and_table_of_changes_exist():
     tables = ARCHITECTURE.partition("## Walks through the code")[2]
+    folders = (ROOT, ROOT / "packages" / "rematscope" / "src" / "rematscope")
     for row in tables.splitlines():
         file = None
         for name in re.findall(r"`([\w./]+)`", row):
             if "/" in name:
-                file = ROOT / name.replace("NAME", "policy_from_rules")
+                paths = (folder / name.replace("NAME", "policy_from_rules") for folder in folders)
+                file = next(path for path in paths if path.exists())
             elif file and file.suffix == ".py" and not name.endswith(".py"):
                 assert re.search(rf"\b{name.rpartition('.')[2]}\b", file.read_text()), (row, name)
 

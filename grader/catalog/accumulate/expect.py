@@ -73,15 +73,15 @@ def _value_right(of):
 
 
 mistakes = (
-    mistake("mean_microbatches_means", _mean_of_means),
-    mistake("gradient_mean_microbatches_means", _value_right(_mean_of_means)),
-    mistake("sum_all_losses_not_divided", _divided_by(lambda batch, k: 1)),
-    mistake("gradient_sum_all_losses_not", _value_right(_divided_by(lambda batch, k: 1))),
-    mistake("sum_all_losses_divided_k", _divided_by(lambda batch, k: k)),
-    mistake("gradient_sum_all_losses_divided", _value_right(_divided_by(lambda batch, k: k))),
-    mistake("sum_all_losses_divided_number", _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0]))),
+    mistake("mean_of_means", _mean_of_means),
+    mistake("gradient_of_mean_of_means", _value_right(_mean_of_means)),
+    mistake("sum_of_losses", _divided_by(lambda batch, k: 1)),
+    mistake("gradient_of_sum_of_losses", _value_right(_divided_by(lambda batch, k: 1))),
+    mistake("sum_divided_by_k", _divided_by(lambda batch, k: k)),
+    mistake("gradient_of_sum_divided_by_k", _value_right(_divided_by(lambda batch, k: k))),
+    mistake("sum_divided_by_rows", _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0]))),
     mistake(
-        "value_get_microbatch_takes_every",
+        "every_kth_row",
         lambda loss, params, batch, k: _correct_answer(
             loss,
             params,
@@ -89,11 +89,11 @@ mistakes = (
             k,
         ),
     ),
-    mistake("value_last_microbatch_alone", _of_one(-1)),
-    mistake("gradient_last_microbatch_alone", _value_right(_of_one(-1))),
-    mistake("value_first_microbatch_alone", _of_one(0)),
+    mistake("last_microbatch_alone", _of_one(-1)),
+    mistake("gradient_of_last_microbatch_alone", _value_right(_of_one(-1))),
+    mistake("first_microbatch_alone", _of_one(0)),
     mistake(
-        "value_without_last_microbatch",
+        "without_last_microbatch",
         lambda loss, params, batch, k: _correct_answer(
             loss, params, jax.tree.map(lambda array: array[: max(1, k - 1) * len(array) // k], batch), max(1, k - 1)
         ),

@@ -34,12 +34,12 @@ def _with_sizes(**other):
     return lambda *arguments: _saved_bytes(*arguments, **other)
 
 
-def _in_mode(change):
+def _with_mode(change):
     """Return an answer that computes the bytes of another mode, except for `full`."""
     return lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, t, mode if mode == "full" else change(mode))
 
 
-def _matrix_left(*values):
+def _part_of_matrix_saved(*values):
     """Return an answer whose selective recomputation still saves some of the attention matrix's three values."""
 
     def kept(s, b, h, a, t, mode):
@@ -49,12 +49,12 @@ def _matrix_left(*values):
     return kept
 
 
-def _matrix_whole(s, b, h, a, t, mode):
+def _whole_matrix(s, b, h, a, t, mode):
     right, of_matrix = reference(s, b, h, a, t, mode), 5 * a * s * s * b
     return right if "selective" in mode or mode == "full" else right - of_matrix // t + of_matrix
 
 
-def _tokens_once(s, b, h, a, t, mode):
+def _length_not_squared(s, b, h, a, t, mode):
     right = reference(s, b, h, a, t, mode)
     return right if "selective" in mode or mode == "full" else right - 5 * a * s * (s - 1) * b // t
 
@@ -64,35 +64,35 @@ def _full_recompute(divided):
 
 
 mistakes = (
-    mistake("counts_elements_not_bytes", _with_sizes(size=lambda _: 1)),
-    mistake("counts_2_bytes_element_mask", _with_sizes(size=lambda _: 2)),
-    mistake("counts_4_bytes_every_element", _with_sizes(size=lambda _: 4)),
-    mistake("one_device_saves_layer_not", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, 1, mode)),
-    mistake("all_devices_save_together", lambda s, b, h, a, t, mode: t * _saved_bytes(s, b, h, a, t, mode)),
+    mistake("elements_not_bytes", _with_sizes(size=lambda _: 1)),
+    mistake("masks_in_two_bytes", _with_sizes(size=lambda _: 2)),
+    mistake("four_bytes_per_element", _with_sizes(size=lambda _: 4)),
+    mistake("unsharded_layer", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, 1, mode)),
+    mistake("total_over_devices", lambda s, b, h, a, t, mode: t * _saved_bytes(s, b, h, a, t, mode)),
     mistake(
-        "gives_every_value_th_tokens",
+        "every_value_sharded_by_tokens",
         lambda s, b, h, a, t, mode: _saved_bytes(s // t if "sequence" in mode else s, b, h, a, t, mode),
     ),
     mistake(
-        "attention_matrix_uses_width_layer",
+        "attention_matrix_with_width",
         lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, a, t, mode) + _saved_bytes(s, b, 0, h - a, t, mode),
     ),
-    mistake("divides_values_every_device_holds", _in_mode(lambda mode: mode + "+sequence")),
-    mistake("ignores_sequence_parallelism", _in_mode(lambda mode: mode.replace("+sequence", ""))),
-    mistake("ignores_selective_recomputation", _in_mode(lambda mode: mode.replace("+selective", ""))),
+    mistake("replicated_values_divided", _with_mode(lambda mode: mode + "+sequence")),
+    mistake("without_sequence_parallelism", _with_mode(lambda mode: mode.replace("+sequence", ""))),
+    mistake("without_selective_recomputation", _with_mode(lambda mode: mode.replace("+selective", ""))),
     *(
-        mistake("selective_recomputation_still_counts_part", _matrix_left(*left))
+        mistake("selective_saves_part_of_attention_matrix", _part_of_matrix_saved(*left))
         for left in (_MATRIX[:1], _MATRIX[1:2], _MATRIX[:2], _MATRIX[::2])
     ),
-    mistake("counts_attention_matrix_all_heads", _matrix_whole),
-    mistake("counts_one_attention_matrix_not", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, 1, t, mode)),
-    mistake("counts_mlp_hidden_values_wide", _with_sizes(inside=((1, 2),) * 6)),
-    mistake("leaves_out_layer_input_another", _with_sizes(outside=_OUTSIDE[1:])),
-    mistake("counts_one_mask_outside_attention", _with_sizes(outside=_OUTSIDE[:5])),
-    mistake("leaves_out_input_output_gelu", _with_sizes(inside=_INSIDE[:5])),
-    mistake("leaves_out_attention_matrix", _with_sizes(matrix=())),
-    mistake("number_tokens_once_not_squared", _tokens_once),
-    mistake("batch_one_sequence", lambda s, b, h, a, t, mode: _saved_bytes(s, 1, h, a, t, mode)),
-    mistake("divides_layer_input_full_recomputation", _full_recompute(lambda nbytes, t: nbytes // t)),
-    mistake("saves_nothing_full_recomputation", _full_recompute(lambda nbytes, t: 0)),
+    mistake("attention_matrix_of_all_heads", _whole_matrix),
+    mistake("one_attention_matrix", lambda s, b, h, a, t, mode: _saved_bytes(s, b, h, 1, t, mode)),
+    mistake("hidden_values_with_width_of_layer", _with_sizes(inside=((1, 2),) * 6)),
+    mistake("without_layer_input", _with_sizes(outside=_OUTSIDE[1:])),
+    mistake("one_mask_outside_attention", _with_sizes(outside=_OUTSIDE[:5])),
+    mistake("without_input_or_output_of_gelu", _with_sizes(inside=_INSIDE[:5])),
+    mistake("without_attention_matrix", _with_sizes(matrix=())),
+    mistake("sequence_length_not_squared", _length_not_squared),
+    mistake("batch_of_one_sequence", lambda s, b, h, a, t, mode: _saved_bytes(s, 1, h, a, t, mode)),
+    mistake("full_divides_layer_input", _full_recompute(lambda nbytes, t: nbytes // t)),
+    mistake("full_saves_nothing", _full_recompute(lambda nbytes, t: 0)),
 )

@@ -33,8 +33,8 @@ def _make_block(scale=lambda q: q.shape[-1] ** -0.5, axis=-1, residual=True, cau
 
 
 mistakes = (
-    mistake("not_divide_scores", _make_block(lambda q: 1)),
-    mistake("divides_by_width", _make_block(lambda q: (q.shape[1] * q.shape[2]) ** -0.5)),
+    mistake("scores_not_divided", _make_block(lambda q: 1)),
+    mistake("scores_divided_by_width", _make_block(lambda q: (q.shape[1] * q.shape[2]) ** -0.5)),
     mistake("softmax_over_queries", _make_block(axis=1)),
     mistake("without_residual_connection", _make_block(residual=False)),
     mistake("causal_mask", _make_block(causal=True)),

@@ -9,10 +9,10 @@ mistake = feedback.mistake
 
 
 def reference(equations, residuals) -> CostedAnswer:
-    return CostedAnswer("order", lambda order: _carried_out(order, equations), least_peak(equations), "bytes")
+    return CostedAnswer("order", lambda order: _check_order(order, equations), least_peak(equations), "bytes")
 
 
-def _carried_out(order: list, equations) -> int:
+def _check_order(order: list, equations) -> int:
     """Return an order's peak. Raises Impossible at the first name that breaks a rule."""
     reads_of, there = {name: reads for name, reads, _ in equations}, set()
     for place, name in enumerate(order, 1):
@@ -40,11 +40,11 @@ _MISSING = "Which results does no other equation read? Their equations belong in
 
 def _split_by_cotangent(equations):
     """Return the names of the equations that depend on `ct`, and those of the others."""
-    way: list[str] = []
+    dependent: list[str] = []
     for name, reads, _ in equations:
-        if {"ct", *way} & {*reads}:
-            way.append(name)
-    return way, [name for name, _, _ in equations if name not in way]
+        if {"ct", *dependent} & {*reads}:
+            dependent.append(name)
+    return dependent, [name for name, _, _ in equations if name not in dependent]
 
 
 def _greedy_order(key):
@@ -61,10 +61,10 @@ def _greedy_order(key):
     return count
 
 
-def _needed_first_but_all_before(equations, residuals):
-    way, again = _split_by_cotangent(equations)
+def _all_recompute_in_late_order(equations, residuals):
+    dependent, recomputed = _split_by_cotangent(equations)
     order = late(equations)
-    return peak([*(n for n in order if n in again), *way], equations)
+    return peak([*(n for n in order if n in recomputed), *dependent], equations)
 
 
 def _levels_of(equations):
@@ -76,8 +76,8 @@ def _levels_of(equations):
 
 def _gradients_last(equations, residuals):
     read = {read for _, reads, _ in equations for read in reads}
-    way = sorted(_split_by_cotangent(equations)[0], key=lambda name: name not in read)
-    return peak(_repair_order(way, equations), equations)
+    dependent = sorted(_split_by_cotangent(equations)[0], key=lambda name: name not in read)
+    return peak(_repair_order(dependent, equations), equations)
 
 
 def _repair_order(order, equations):
@@ -95,21 +95,21 @@ def _repair_order(order, equations):
     return done
 
 
-def _only_direct_ones_late(equations, residuals):
-    way, again = _split_by_cotangent(equations)
+def _defer_direct_operands(equations, residuals):
+    dependent, recomputed = _split_by_cotangent(equations)
     reads_of = {name: reads for name, reads, _ in equations}
-    direct = {read for name in way for read in reads_of[name]}
-    return peak(_repair_order([*(n for n in again if n not in direct), *way], equations), equations)
+    direct = {read for name in dependent for read in reads_of[name]}
+    return peak(_repair_order([*(n for n in recomputed if n not in direct), *dependent], equations), equations)
 
 
 mistakes = (
-    mistake("all_recomputation_comes_first", lambda equations, _: peak([name for name, _, _ in equations], equations)),
-    mistake("all_recomputation_comes_first_2", _needed_first_but_all_before),
-    mistake("only_recomputed_values_equation_depending", _only_direct_ones_late),
-    mistake("equation_runs_early", _greedy_order(_levels_of)),
+    mistake("all_recompute_first", lambda equations, _: peak([name for name, _, _ in equations], equations)),
+    mistake("all_recompute_first", _all_recompute_in_late_order),
+    mistake("defers_direct_operands_only", _defer_direct_operands),
+    mistake("as_early_as_possible", _greedy_order(_levels_of)),
     mistake(
-        "among_equations_run_always_picks",
+        "fewest_bytes_next",
         _greedy_order(lambda equations: {name: nbytes for name, _, nbytes in equations}.get),
     ),
-    mistake("gradients_no_equation_reads_come", _gradients_last),
+    mistake("gradients_last", _gradients_last),
 )

@@ -18,21 +18,24 @@ def _compose_stages(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
-def _last_again(stages, which):
+def _repeat_stage(stages, which):
     """Return the stages of a loop as they are when called: all are the last one, `which`."""
     return _compose_stages([which] * (len(stages) - 1) + stages[-1:])
 
 
 mistakes = (
-    mistake("value_last_stage_run_first", lambda stages: _compose_stages(stages[::-1])),
-    mistake("value_without_last_stage", lambda stages: _compose_stages(stages[:-1])),
-    mistake("value_last_stage_run_twice", lambda stages: _compose_stages([*stages, stages[-1]])),
-    mistake("value_first_stage_alone", lambda stages: stages[0]),
-    mistake("value_without_first_stage", lambda stages: _compose_stages(stages[1:])),
-    mistake("value_last_stage_alone", lambda stages: stages[-1]),
-    mistake("value_last_stage_run_instead", lambda stages: _last_again(stages, stages[-1])),
-    mistake("value_second_last_stage_run", lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)])),
-    mistake("x_itself", lambda stages: lambda x: x),
+    mistake("reverse_order", lambda stages: _compose_stages(stages[::-1])),
+    mistake("without_last_stage", lambda stages: _compose_stages(stages[:-1])),
+    mistake("last_stage_twice", lambda stages: _compose_stages([*stages, stages[-1]])),
+    mistake("first_stage_alone", lambda stages: stages[0]),
+    mistake("without_first_stage", lambda stages: _compose_stages(stages[1:])),
+    mistake("last_stage_alone", lambda stages: stages[-1]),
+    mistake("last_stage_everywhere", lambda stages: _repeat_stage(stages, stages[-1])),
+    mistake(
+        "second_to_last_stage_everywhere",
+        lambda stages: _repeat_stage(stages, stages[max(len(stages) - 2, 0)]),
+    ),
+    mistake("returns_x", lambda stages: lambda x: x),
 )
 
 

@@ -42,7 +42,7 @@ _IDLE = (
 # What common ways to choose recompute.
 
 
-def _one_after_another(order: Callable) -> Callable:
+def _take_in_order(order: Callable) -> Callable:
     """Go through the names in an order, and take each name that still fits."""
 
     def cost(block, budget_bytes):
@@ -55,7 +55,7 @@ def _one_after_another(order: Callable) -> Callable:
     return cost
 
 
-def _spared_alone(block) -> dict[str, int]:
+def _flops_avoided_alone(block) -> dict[str, int]:
     worst = block.evaluate(())[1]
     return {name: worst - block.evaluate((name,))[1] for name in block.names}
 
@@ -70,11 +70,11 @@ def _sorted_by(key: Callable, reverse: bool) -> Callable:
 
 
 def _per_byte(block) -> Callable:
-    spared, size = _spared_alone(block), _block_size(block)
-    return lambda name: spared[name] / size[name]
+    avoided, size = _flops_avoided_alone(block), _block_size(block)
+    return lambda name: avoided[name] / size[name]
 
 
-def _best_next(per_byte: bool) -> Callable:
+def _greedy_addition(per_byte: bool) -> Callable:
     """Take the name that avoids most given the names taken before, as long as one fits and avoids anything."""
 
     def cost(block, budget_bytes):
@@ -94,13 +94,13 @@ def _best_next(per_byte: bool) -> Callable:
 
 def _knapsack_choice(block, budget_bytes):
     """Return the choice that is best if the savings of single names are assumed to be additive."""
-    spared = _spared_alone(block)
+    avoided = _flops_avoided_alone(block)
     nbytes, _ = every_choice(block)
     fitting = [subset(block, i) for i in range(len(nbytes)) if nbytes[i] <= budget_bytes]
-    return block.evaluate(max(fitting, key=lambda names: sum(spared[n] for n in names)))[1]
+    return block.evaluate(max(fitting, key=lambda names: sum(avoided[n] for n in names)))[1]
 
 
-def _leaving_out(per_byte: bool) -> Callable:
+def _greedy_removal(per_byte: bool) -> Callable:
     """Start with all names, and drop the name that costs least to drop until the rest fits."""
 
     def cost(block, budget_bytes):
@@ -115,12 +115,12 @@ def _leaving_out(per_byte: bool) -> Callable:
     return cost
 
 
-def _best_one(block, budget_bytes):
+def _best_single_name(block, budget_bytes):
     fitting = [names for names in ((), *((name,) for name in block.names)) if block.evaluate(names)[0] <= budget_bytes]
     return min(block.evaluate(names)[1] for names in fitting)
 
 
-def _next_to_best(block, budget_bytes):
+def _second_best(block, budget_bytes):
     """Return the cost of the best choice that saves fewer bytes than the best choice does."""
     nbytes, costs = every_choice(block)
     points = [i for i in best_points(nbytes, costs) if nbytes[i] <= budget_bytes]
@@ -129,17 +129,17 @@ def _next_to_best(block, budget_bytes):
 
 mistakes = (
     mistake("saves_nothing", lambda block, budget_bytes: block.evaluate(())[1]),
-    mistake("takes_largest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, True))),
-    mistake("takes_smallest_values_first", _one_after_another(_sorted_by(lambda b: _block_size(b).get, False))),
-    mistake("takes_names_order_block_names", _one_after_another(lambda b: b.names)),
-    mistake("takes_names_reverse_order_block", _one_after_another(lambda b: b.names[::-1])),
-    mistake("takes_names_avoid_most_flops", _one_after_another(_sorted_by(lambda b: _spared_alone(b).get, True))),
-    mistake("takes_names_avoid_most_flops_per", _one_after_another(_sorted_by(_per_byte, True))),
-    mistake("takes_names_avoid_most_flops_first", _best_next(False)),
-    mistake("takes_names_avoid_most_flops_per_byte", _best_next(True)),
-    mistake("drops_name_avoids_fewest_flops", _leaving_out(False)),
-    mistake("drops_name_avoids_fewest_flops_per", _leaving_out(True)),
-    mistake("saves_only_one_name", _best_one),
-    mistake("adds_up_flops_name_avoids", _knapsack_choice),
-    mistake("stays_below_budget_better_choice", _next_to_best),
+    mistake("largest_values_first", _take_in_order(_sorted_by(lambda b: _block_size(b).get, True))),
+    mistake("smallest_values_first", _take_in_order(_sorted_by(lambda b: _block_size(b).get, False))),
+    mistake("order_of_names", _take_in_order(lambda b: b.names)),
+    mistake("reverse_order_of_names", _take_in_order(lambda b: b.names[::-1])),
+    mistake("most_flops_alone_first", _take_in_order(_sorted_by(lambda b: _flops_avoided_alone(b).get, True))),
+    mistake("most_flops_per_byte_alone_first", _take_in_order(_sorted_by(_per_byte, True))),
+    mistake("greedy_by_flops", _greedy_addition(False)),
+    mistake("greedy_by_flops_per_byte", _greedy_addition(True)),
+    mistake("drops_fewest_flops", _greedy_removal(False)),
+    mistake("drops_fewest_flops_per_byte", _greedy_removal(True)),
+    mistake("one_name", _best_single_name),
+    mistake("adds_up_flops_of_single_names", _knapsack_choice),
+    mistake("below_budget", _second_best),
 )

@@ -53,13 +53,13 @@ def sample_input(rng, argument):
 
 
 mistakes = (
-    mistake("value_without_relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
-    mistake("value_without_square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
-    mistake("mean_squares_not_sum", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)),
-    mistake("value_w1_w2_swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
-    mistake("value_relu_after_second_matmul", lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2)),
-    mistake("value_w1_transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
-    mistake("value_w2_transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
+    mistake("without_relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
+    mistake("without_square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
+    mistake("mean_of_squares", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)),
+    mistake("weights_swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
+    mistake("relu_after_second_matmul", lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2)),
+    mistake("w1_transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
+    mistake("w2_transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
 )
 
 

@@ -20,21 +20,19 @@ def _run_steps(cond, body, x, max_steps):
 
 
 mistakes = (
-    mistake("takes_more_max_steps_steps", lambda cond, body, x, max_steps, c: jax.lax.while_loop(cond, body, x)),
+    mistake("ignores_max_steps", lambda cond, body, x, max_steps, c: jax.lax.while_loop(cond, body, x)),
     mistake(
-        "always_takes_max_steps_steps",
+        "always_takes_max_steps",
         lambda cond, body, x, max_steps, c: jax.lax.fori_loop(0, max_steps, lambda _, x: body(x), x),
     ),
     mistake(
-        "takes_more_max_steps_steps_2",
+        "more_than_max_steps",
         lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, -(-max_steps // c) * c),
     ),
-    mistake(
-        "takes_fewer_max_steps_steps", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps // c * c)
-    ),
-    mistake("takes_one_step_too_many", lambda cond, body, x, max_steps, c: body(_run_steps(cond, body, x, max_steps))),
-    mistake("takes_one_step_too_few", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps - 1)),
-    mistake("returns_x_unchanged", lambda cond, body, x, max_steps, c: x),
+    mistake("fewer_than_max_steps", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps // c * c)),
+    mistake("one_step_too_many", lambda cond, body, x, max_steps, c: body(_run_steps(cond, body, x, max_steps))),
+    mistake("one_step_too_few", lambda cond, body, x, max_steps, c: _run_steps(cond, body, x, max_steps - 1)),
+    mistake("returns_x", lambda cond, body, x, max_steps, c: x),
 )
 
 

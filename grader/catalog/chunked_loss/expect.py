@@ -61,27 +61,27 @@ def _labels_of_the_first(hidden, vocabulary, labels, chunks):
 
 
 mistakes = (
-    mistake("mean_chunks_means", _mean_of_chunk_means),
+    mistake("mean_of_means", _mean_of_chunk_means),
     mistake(
-        "sum_all_rows_losses_not",
+        "sum_not_mean",
         lambda hidden, vocabulary, labels, chunks: jnp.sum(_row_losses(hidden, vocabulary, labels)),
     ),
     mistake(
-        "sum_includes_rows_zeros_pad",
+        "sum_with_padding",
         lambda hidden, vocabulary, labels, chunks: (
             jnp.sum(_padded_losses(hidden, vocabulary, labels, chunks)) / len(hidden)
         ),
     ),
     mistake(
-        "mean_includes_rows_zeros_pad",
+        "mean_with_padding",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_padded_losses(hidden, vocabulary, labels, chunks)),
     ),
-    mistake("sum_leaves_out_rows_remain", _whole_chunks(lambda loss, n: jnp.sum(loss) / n)),
-    mistake("mean_leaves_out_rows_remain", _whole_chunks(lambda loss, n: jnp.mean(loss))),
-    mistake("counts_some_rows_twice", _clamped_losses),
-    mistake("uses_first_chunk_labels_every", _labels_of_the_first),
+    mistake("sum_without_remaining_rows", _whole_chunks(lambda loss, n: jnp.sum(loss) / n)),
+    mistake("mean_without_remaining_rows", _whole_chunks(lambda loss, n: jnp.mean(loss))),
+    mistake("some_rows_twice", _clamped_losses),
+    mistake("labels_of_first_chunk", _labels_of_the_first),
     mistake(
-        "loss_last_chunk_alone",
+        "last_chunk_alone",
         lambda hidden, vocabulary, labels, chunks: (
             jnp.sum(_row_losses(hidden, vocabulary, labels)[_rows_per_chunk(hidden, chunks) * (chunks - 1) :])
             / len(hidden)
@@ -91,13 +91,13 @@ mistakes = (
         "wrong_sign", lambda hidden, vocabulary, labels, chunks: -jnp.mean(_row_losses(hidden, vocabulary, labels))
     ),
     mistake(
-        "minus_mean_labels_logits_without",
+        "without_log_sum_exp",
         lambda hidden, vocabulary, labels, chunks: (
             -jnp.mean(jnp.take_along_axis(hidden @ vocabulary.T, labels[:, None], axis=-1))
         ),
     ),
     mistake(
-        "softmax_goes_over_rows_not",
+        "softmax_over_rows",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_row_losses(hidden, vocabulary, labels, axis=0)),
     ),
 )

@@ -14,47 +14,32 @@ mistake = feedback.mistake
 
 def reference(f, *args):
     """Return the number of residuals and their bytes: the leaves of the pullback of `jax.vjp` when `f` is traced."""
-    kept = _residual_shapes(f, *args)
-    return len(kept), _total_bytes(kept)
+    return _count(_residual_shapes(f, *args))
 
 
 def _residual_shapes(f, *args):
     # In a trace, all arguments are different values. On arrays, jax.vjp treats two arguments that are the same array as
     # one.
     leaves, structure = jax.tree.flatten(args)
-    return _kept_for(f, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+    return _trace_residuals(f, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
 
 
 @functools.lru_cache(maxsize=128)  # most mistakes call it again
-def _kept_for(f, structure, kinds):
+def _trace_residuals(f, structure, kinds):
     args = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
 
 
-def _total_bytes(arrays) -> int:
-    return sum(array.size * array.dtype.itemsize for array in arrays)
+def _count(arrays) -> tuple[int, int]:
+    """Return the number of arrays and their bytes."""
+    return len(arrays), sum(array.size * array.dtype.itemsize for array in arrays)
 
 
-def _without_literals(f, *args):
-    kept = [array for array in _residual_shapes(f, *args) if array.shape]
-    return len(kept), _total_bytes(kept)
-
-
-def _one_iteration(f, *args):
+def _count_one_iteration(f, *args):
     lengths = {e.params["length"] for e in jax.make_jaxpr(f)(*args).eqns if e.primitive.name == "scan"}
     kept = _residual_shapes(f, *args)
-    return len(kept), sum(_total_bytes([a]) // (a.shape[0] if a.shape and a.shape[0] in lengths else 1) for a in kept)
-
-
-def _arguments_again(f, *args):
-    n, nbytes = reference(f, *args)
-    given = jax.tree.leaves(args)
-    return n + len(given), nbytes + _total_bytes(given)
-
-
-def _output_too(f, *args):
-    kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)), *args)
-    return len(kept), _total_bytes(kept)
+    parts = (_count([a])[1] // (a.shape[0] if a.shape and a.shape[0] in lengths else 1) for a in kept)
+    return len(kept), sum(parts)
 
 
 def _count_rows(f, *args):
@@ -63,26 +48,15 @@ def _count_rows(f, *args):
 
 
 def _run_on_arrays(f, *args):
-    kept = jax.tree.leaves(jax.vjp(f, *args)[1])
-    return len(kept), _total_bytes(kept)
+    return jax.tree.leaves(jax.vjp(f, *args)[1])
 
 
-def _different_arrays(f, *args):
-    kept = list({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
-    return len(kept), _total_bytes(kept)
-
-
-def _that_are(keep):
+def _count_if(keep):
     """Return a function that counts only some of the residuals."""
-
-    def counts(f, *args):
-        kept = [array for array in _residual_shapes(f, *args) if keep(array)]
-        return len(kept), _total_bytes(kept)
-
-    return counts
+    return lambda f, *args: _count([array for array in _residual_shapes(f, *args) if keep(array)])
 
 
-def _of_kinds(*kinds):
+def _count_kinds(*kinds):
     def counts(f, *args):
         kept = [residual for residual in rematscope.trace(f, *args).residuals if residual.kind in kinds]
         return len(kept), sum(residual.nbytes for residual in kept)
@@ -90,7 +64,7 @@ def _of_kinds(*kinds):
     return counts
 
 
-def _in_bytes(itemsize):
+def _count_with_itemsize(itemsize):
     """Return a function that counts right, but takes the bytes per element from `itemsize(dtype, args)`."""
     return lambda f, *args: (
         reference(f, *args)[0],
@@ -98,42 +72,38 @@ def _in_bytes(itemsize):
     )
 
 
-def _each_kind_once(f, *args):
-    kept = {(array.shape, array.dtype): array for array in _residual_shapes(f, *args)}
-    return len(kept), _total_bytes(kept.values())
-
-
 mistakes = (
-    mistake("leaves_out_literals_function", _without_literals),
-    mistake("counts_bytes_one_iteration_scan", _one_iteration),
-    mistake("counts_arguments_twice_counts_arguments", _arguments_again),
-    mistake("counts_output_f", _output_too),
-    mistake("counts_rows_table_several_residuals", _count_rows),
-    mistake("counts_argument_not_saved_same", _run_on_arrays),
-    mistake("counts_array_once_although_passed", _different_arrays),
+    mistake("without_literals", _count_if(lambda array: array.shape)),
+    mistake("one_iteration", _count_one_iteration),
+    mistake("arguments_twice", lambda f, *args: _count([*_residual_shapes(f, *args), *jax.tree.leaves(args)])),
     mistake(
-        "counts_only_gradient_respect_first",
+        "output_too", lambda f, *args: _count(jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)), *args))
+    ),
+    mistake("rows_of_table", _count_rows),
+    mistake("on_arrays", lambda f, *args: _count(_run_on_arrays(f, *args))),
+    mistake("each_array_once", lambda f, *args: _count({id(a): a for a in _run_on_arrays(f, *args)}.values())),
+    mistake(
+        "gradient_of_first_argument",
         lambda f, *args: reference(lambda first: f(first, *args[1:]), args[0]),
     ),
+    mistake("elements_not_bytes", _count_with_itemsize(lambda *_: 1)),
+    mistake("four_bytes_per_element", _count_with_itemsize(lambda *_: 4)),
     mistake(
-        "counts_elements_instead_bytes",
-        lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _residual_shapes(f, *args)))),
+        "four_bytes_per_float16", _count_with_itemsize(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize)
     ),
-    mistake(
-        "counts_4_bytes_per_element",
-        lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _residual_shapes(f, *args)))),
-    ),
-    mistake("counts_4_bytes_per_float16", _in_bytes(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize)),
-    mistake("uses_first_argument_dtype_every", _in_bytes(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize)),
+    mistake("dtype_of_first_argument", _count_with_itemsize(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize)),
     *(
-        mistake("leaves_out_residuals_not_floats", _that_are(floats))
+        mistake("floats_only", _count_if(floats))
         for floats in (
             lambda array: not np.issubdtype(array.dtype, np.integer),
             lambda array: not np.issubdtype(array.dtype, np.integer) and array.dtype != bool,
             lambda array: array.dtype != bool,
         )
     ),
-    *(mistake("leaves_out_arguments_saved", _of_kinds(*kinds)) for kinds in (("computed", "constant"), ("computed",))),
-    mistake("counts_residuals_same_shape_dtype", _each_kind_once),
-    mistake("returns_bytes_first_number", lambda f, *args: reference(f, *args)[::-1]),
+    *(mistake("without_arguments", _count_kinds(*kinds)) for kinds in (("computed", "constant"), ("computed",))),
+    mistake(
+        "each_type_once",
+        lambda f, *args: _count({(a.shape, a.dtype): a for a in _residual_shapes(f, *args)}.values()),
+    ),
+    mistake("bytes_first", lambda f, *args: reference(f, *args)[::-1]),
 )

@@ -145,47 +145,47 @@ def _before_lowering(in_bodies, barriers):
 
 mistakes = (
     mistake(
-        "last_layer_no_checkpoint",
+        "last_layer_without_checkpoint",
         _other_program(
             of_layers(lambda layer, n, prevent_cse: [*_checkpointed_layers(layer, n - 1, prevent_cse), layer])
         ),
     ),
     mistake(
-        "two_numbers_pair_swapped", _with_other_counts(lambda right: {key: pair[::-1] for key, pair in right.items()})
+        "numbers_of_pairs_swapped", _with_other_counts(lambda right: {key: pair[::-1] for key, pair in right.items()})
     ),
     mistake(
-        "swaps_lowered_compiled",
+        "programs_swapped",
         _with_other_counts(lambda right: {"lowered": right["compiled"], "compiled": right["lowered"]}),
     ),
-    mistake("counts_lowered_program_twice_compiled", _with_other_counts(lambda right: {"compiled": right["lowered"]})),
-    mistake("counts_compiled_program_twice_lowered", _with_other_counts(lambda right: {"lowered": right["compiled"]})),
+    mistake("lowered_program_twice", _with_other_counts(lambda right: {"compiled": right["lowered"]})),
+    mistake("compiled_program_twice", _with_other_counts(lambda right: {"lowered": right["compiled"]})),
     mistake(
-        "both_numbers_pair_same_setting",
+        "same_prevent_cse",
         _with_other_counts(lambda right: {k: (on, on) for k, (on, _) in right.items()}),
     ),
     mistake(
-        "both_numbers_pair_same_setting",
+        "same_prevent_cse",
         _with_other_counts(lambda right: {k: (off, off) for k, (_, off) in right.items()}),
     ),
-    mistake("counts_barriers_text_none", _with_other_counts(lambda _: {"barriers": (0, 0)})),
+    mistake("barriers_where_none_are", _with_other_counts(lambda _: {"barriers": (0, 0)})),
     *(
-        mistake("counts_jaxpr_before_lowering", _before_lowering(in_bodies, barriers))
+        mistake("jaxpr_before_lowering", _before_lowering(in_bodies, barriers))
         for in_bodies in (False, True)
         for barriers in (True, False)
     ),
-    mistake("one_checkpoint_around_all_layers", _other_program(_around_all)),
+    mistake("checkpoint_around_all_layers", _other_program(_around_all)),
     mistake(
-        "uses_layer_instead_layer_gets",
+        "layer_of_the_page",
         _other_program(of_layers(lambda _, n, prevent_cse: _checkpointed_layers(layer_of_the_page, n, prevent_cse))),
     ),
-    mistake("one_layer_whatever_n", lambda layer, w, x, n: Counts(asked_for, layer, w, x, 1)),
+    mistake("one_layer", lambda layer, w, x, n: Counts(asked_for, layer, w, x, 1)),
     mistake("one_layer_too_few", lambda layer, w, x, n: Counts(asked_for, layer, w, x, max(n - 1, 1))),
     mistake("no_checkpoint", _other_program(of_layers(without_checkpoints))),
     mistake("gradient_without_value", _other_program(lambda *layers: jax.grad(_checkpointed_loss(*layers)))),
-    mistake("loss_alone_without_gradient", _other_program(_checkpointed_loss)),
+    mistake("loss_without_gradient", _other_program(_checkpointed_loss)),
     mistake(
-        "gradient_respect_x",
+        "gradient_of_x_too",
         _other_program(lambda *layers: jax.value_and_grad(_checkpointed_loss(*layers), argnums=(0, 1))),
     ),
-    mistake("layers_scan", _other_program(_in_a_scan)),
+    mistake("layers_in_a_scan", _other_program(_in_a_scan)),
 )

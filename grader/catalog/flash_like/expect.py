@@ -57,23 +57,21 @@ def _with_scale(power):
 
 
 mistakes = (
-    mistake("not_divide_scores", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T))),
-    mistake("divides_scores_not", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T / q.shape[-1]))),
-    mistake(
-        "softmax_goes_over_queries_not", _with_weights(lambda q, k: jax.nn.softmax(_attention_scores(q, k), axis=0))
-    ),
-    mistake("uses_scores_themselves_weights", _with_weights(_attention_scores)),
-    mistake("weights_query_not_add_up", _with_weights(lambda q, k: jnp.exp(_attention_scores(q, k)))),
-    mistake("weights_query_not_add_up_1", _with_weights(_attention_exponentials)),
+    mistake("scores_not_divided", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T))),
+    mistake("scores_divided_by_d", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T / q.shape[-1]))),
+    mistake("softmax_over_queries", _with_weights(lambda q, k: jax.nn.softmax(_attention_scores(q, k), axis=0))),
+    mistake("scores_as_weights", _with_weights(_attention_scores)),
+    mistake("weights_not_normalized", _with_weights(lambda q, k: jnp.exp(_attention_scores(q, k)))),
+    mistake("weights_not_normalized", _with_weights(_attention_exponentials)),
     *(
-        mistake("weights_query_backward_pass_not", _with_rule(weights))
+        mistake("weights_not_normalized_in_backward_pass", _with_rule(weights))
         for weights in (_attention_exponentials, lambda q, k: jnp.exp(_attention_scores(q, k)))
     ),
-    mistake("delta_not_subtracted_dp", _with_rule(delta=0.0)),
-    mistake("delta_added_dp_not_subtracted", _with_rule(delta=-1.0)),
-    mistake("backward_pass_not_divide", _with_scale(0.5)),
+    mistake("delta_not_subtracted", _with_rule(delta=0.0)),
+    mistake("delta_added", _with_rule(delta=-1.0)),
+    mistake("backward_pass_without_division", _with_scale(0.5)),
     mistake("backward_pass_divides_twice", _with_scale(-0.5)),
-    mistake("v_gets_no_gradient", _with_rule(of_v=0.0)),
+    mistake("without_gradient_of_v", _with_rule(of_v=0.0)),
 )
 
 

@@ -33,9 +33,9 @@ def _layer(x, weights):
 
 mistakes = (
     mistake("does_not_add_x", _make_layers(lambda x, weights: _layer(x, weights) - x)),
-    mistake("last_layer_first", _make_layers(_layer, lambda weights: weights[::-1])),
+    mistake("reverse_order", _make_layers(_layer, lambda weights: weights[::-1])),
     mistake(
-        "first_layer_each_time", _make_layers(_layer, lambda weights: jnp.broadcast_to(weights[:1], weights.shape))
+        "first_layer_everywhere", _make_layers(_layer, lambda weights: jnp.broadcast_to(weights[:1], weights.shape))
     ),
     mistake("without_last_layer", _make_layers(_layer, lambda weights: weights[:-1])),
 )

@@ -33,10 +33,10 @@ def without_sum(w):
 
 
 mistakes = (
-    mistake("uses_device_own_part_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
-    mistake("uses_sum_all_devices_parts", _make_layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))),
-    mistake("not_add_x_layer_result", _make_layer(gather_weight, lambda x, y: y)),
-    mistake("device_weights_gradient_own_rows", _make_layer(without_sum)),
+    mistake("uses_own_shard_of_weights", _make_layer(lambda w: jnp.concatenate([w] * 8))),
+    mistake("sum_of_shards", _make_layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))),
+    mistake("does_not_add_x", _make_layer(gather_weight, lambda x, y: y)),
+    mistake("gradient_of_own_rows_alone", _make_layer(without_sum)),
 )
 
 

@@ -44,25 +44,23 @@ def _policy_of_names(says):
 
 
 mistakes = (
-    mistake("saves_names_start_one_names", _policy_of_names(str.startswith)),
-    mistake("saves_names_end_one_names", _policy_of_names(str.endswith)),
-    mistake("saves_names_contain_one_names", _policy_of_names(lambda value, name: name in value)),
-    mistake("saves_names_part_one_names", _policy_of_names(lambda value, name: value in name)),
-    mistake("saves_names_differ_names_case", _policy_of_names(lambda value, name: value.lower() == name)),
-    mistake("saves_names_differ_names_spaces", _policy_of_names(lambda value, name: value.strip() == name)),
+    mistake("names_with_same_start", _policy_of_names(str.startswith)),
+    mistake("names_with_same_end", _policy_of_names(str.endswith)),
+    mistake("names_that_contain_a_name", _policy_of_names(lambda value, name: name in value)),
+    mistake("names_inside_a_name", _policy_of_names(lambda value, name: value in name)),
+    mistake("names_in_other_case", _policy_of_names(lambda value, name: value.lower() == name)),
+    mistake("names_with_spaces", _policy_of_names(lambda value, name: value.strip() == name)),
+    mistake("saved_and_recomputed_swapped", _policy_saving(lambda entry, value: value not in _MENU[entry])),
     mistake(
-        "saves_should_recomputed_recomputes_should", _policy_saving(lambda entry, value: value not in _MENU[entry])
-    ),
-    mistake(
-        "full_saves_everything_should_save",
+        "full_saves_everything",
         _policy_saving(lambda entry, value: entry == "full" or value in _MENU[entry]),
     ),
     mistake(
-        "minimal_context_saves_same_minimal",
+        "with_context_saves_no_context",
         _policy_saving(lambda entry, value: value in _MENU[entry.removesuffix("_with_context")]),
     ),
     mistake(
-        "minimal_saves_only_minimal_context",
+        "minimal_saves_context",
         _policy_saving(lambda entry, value: value in _MENU["minimal_with_context" if entry == "minimal" else entry]),
     ),
 )

@@ -32,31 +32,31 @@ sample_input = signed_values(0.5, 1.5)
 
 
 mistakes = (
-    mistake("value_without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
-    mistake("value_without_sine", lambda x, W1, W2: _divide_by_rms(x @ W1) @ W2),
-    mistake("value_columns_divided_instead_rows", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, axis=-2)) @ W2),
-    mistake("value_all_rows_divided_one", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
-    mistake("value_row_divided_norm_root", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, mean=jnp.sum)) @ W2),
+    mistake("without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
+    mistake("without_sine", lambda x, W1, W2: _divide_by_rms(x @ W1) @ W2),
+    mistake("columns_divided", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, axis=-2)) @ W2),
+    mistake("one_divisor_for_all_rows", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
+    mistake("divided_by_norm", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, mean=jnp.sum)) @ W2),
     mistake(
-        "value_row_divided_mean_squares",
+        "divided_by_mean_square",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean((x @ W1) ** 2, axis=-1, keepdims=True)) @ W2,
     ),
     mistake(
-        "value_row_divided_standard_deviation",
+        "divided_by_standard_deviation",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.std(x @ W1, axis=-1, keepdims=True)) @ W2,
     ),
     mistake(
-        "value_rows_normalized_layer_norm",
+        "layer_norm",
         lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
     ),
     mistake(
-        "value_row_divided_mean_absolute",
+        "divided_by_mean_absolute_value",
         lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean(abs(x @ W1), axis=-1, keepdims=True)) @ W2,
     ),
-    mistake("value_cosine_instead_sine", lambda x, W1, W2: jnp.cos(_divide_by_rms(x @ W1)) @ W2),
-    mistake("value_sine_before_division", lambda x, W1, W2: _divide_by_rms(jnp.sin(x @ W1)) @ W2),
-    mistake("value_rows_x_divided_instead", lambda x, W1, W2: jnp.sin(_divide_by_rms(x) @ W1) @ W2),
-    mistake("value_sine_after_second_matmul", lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0])),
+    mistake("cosine_for_sine", lambda x, W1, W2: jnp.cos(_divide_by_rms(x @ W1)) @ W2),
+    mistake("sine_before_division", lambda x, W1, W2: _divide_by_rms(jnp.sin(x @ W1)) @ W2),
+    mistake("rows_of_x_divided", lambda x, W1, W2: jnp.sin(_divide_by_rms(x) @ W1) @ W2),
+    mistake("sine_after_second_matmul", lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0])),
 )
 
 

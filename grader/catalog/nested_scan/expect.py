@@ -22,13 +22,13 @@ def _transposed_groups(f, c, xs, outer):
 
 
 mistakes = (
-    mistake("processes_elements_reverse_order", lambda f, c, xs, outer: functools.reduce(f, xs[::-1], c)),
-    mistake("groups_hold_every_outer_th", _transposed_groups),
+    mistake("reverse_order", lambda f, c, xs, outer: functools.reduce(f, xs[::-1], c)),
+    mistake("every_outerth_element", _transposed_groups),
     mistake(
-        "result_last_group_alone_started",
+        "last_group_alone",
         lambda f, c, xs, outer: functools.reduce(f, xs[len(xs) - len(xs) // outer :], c),
     ),
-    mistake("returns_unchanged", lambda f, c, xs, outer: c),
+    mistake("returns_c", lambda f, c, xs, outer: c),
 )
 
 

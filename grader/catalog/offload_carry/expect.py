@@ -20,11 +20,11 @@ def _apply_layers(weights):
 
 
 mistakes = (
-    mistake("runs_layers_reverse_order", _apply_layers(lambda ws: ws[::-1])),
-    mistake("leaves_out_last_layer", _apply_layers(lambda ws: ws[:-1])),
-    mistake("uses_first_layer_weight_every", _apply_layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape))),
-    mistake("result_last_layer_alone", _apply_layers(lambda ws: ws[-1:])),
-    mistake("returns_x_unchanged", lambda layer: lambda ws, x: x),
+    mistake("reverse_order", _apply_layers(lambda ws: ws[::-1])),
+    mistake("without_last_layer", _apply_layers(lambda ws: ws[:-1])),
+    mistake("first_layer_everywhere", _apply_layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape))),
+    mistake("last_layer_alone", _apply_layers(lambda ws: ws[-1:])),
+    mistake("returns_x", lambda layer: lambda ws, x: x),
 )
 
 

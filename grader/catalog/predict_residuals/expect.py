@@ -76,27 +76,27 @@ def _argument_name(op, array) -> str:
     raise ProgramError(f"JAX {jax.__version__} saves a value for {op} that has none of the page's names.")
 
 
-def _says_of_one(op, *names):
+def _answer_for(op, *names):
     """Return an answer that is nonempty only for one operation."""
     return lambda asked: names if asked == op else None
 
 
 mistakes = (
-    mistake("says_nothing_saved", lambda op: ()),
-    mistake("says_relu_saves_x", _says_of_one("relu", "x")),
-    mistake("says_relu_saves_own_output", _says_of_one("relu", "relu(x)")),
-    mistake("says_exp_saves_x", _says_of_one("exp", "x")),
-    *(mistake("says_op_saves_x", _says_of_one(op, "x"), op=op) for op in ("sin", "tanh", "sigmoid")),
-    mistake("says_cube_saves_x", _says_of_one("cube", "x")),
-    mistake("says_cube_saves_x_2", _says_of_one("cube", "x**2")),
-    mistake("says_sin_saves_own_output", _says_of_one("sin", "sin(x)")),
-    *(mistake("says_op_saves_own_output", _says_of_one(op, f"{op}(x)"), op=op) for op in ("tanh", "sigmoid")),
-    mistake("says_log_saves_own_output", _says_of_one("log", "log(x)")),
-    mistake("says_log_saves_derivative", _says_of_one("log", "1 / x")),
+    mistake("saves_nothing", lambda op: ()),
+    mistake("relu_saves_x", _answer_for("relu", "x")),
+    mistake("relu_saves_output", _answer_for("relu", "relu(x)")),
+    mistake("exp_saves_x", _answer_for("exp", "x")),
+    *(mistake("op_saves_x", _answer_for(op, "x"), op=op) for op in ("sin", "tanh", "sigmoid")),
+    mistake("cube_saves_x", _answer_for("cube", "x")),
+    mistake("cube_saves_square", _answer_for("cube", "x**2")),
+    mistake("sin_saves_output", _answer_for("sin", "sin(x)")),
+    *(mistake("op_saves_output", _answer_for(op, f"{op}(x)"), op=op) for op in ("tanh", "sigmoid")),
+    mistake("log_saves_output", _answer_for("log", "log(x)")),
+    mistake("log_saves_derivative", _answer_for("log", "1 / x")),
     *(
-        mistake("says_add_saves", _says_of_one("add", *names), what=what)
+        mistake("add_saves", _answer_for("add", *names), what=what)
         for what, *names in (("its result", "x + y"), ("its arguments", "x", "y"), ("x", "x"), ("y", "y"))
     ),
-    *(mistake("says_dot_saves_name_alone", _says_of_one("dot", name), name=name) for name in ("x", "W")),
-    mistake("says_dot_saves_result", _says_of_one("dot", "W @ x")),
+    *(mistake("dot_saves_one_operand", _answer_for("dot", name), name=name) for name in ("x", "W")),
+    mistake("dot_saves_result", _answer_for("dot", "W @ x")),
 )

@@ -13,14 +13,12 @@ sample_input = signed_values(0.3, 1.2)
 
 
 mistakes = (
-    mistake("f_computes_opposite_value_flag", lambda f: lambda *arguments: f(*arguments[:-1], not arguments[-1])),
+    mistake("opposite_flag", lambda f: lambda *arguments: f(*arguments[:-1], not arguments[-1])),
     *(
-        mistake(
-            "f_computes_flag_whatever_flag", lambda f, flag=flag: lambda *arguments: f(*arguments[:-1], flag), flag=flag
-        )
+        mistake("constant_flag", lambda f, flag=flag: lambda *arguments: f(*arguments[:-1], flag), flag=flag)
         for flag in (True, False)
     ),
-    mistake("f_computes_flag_first_call", lambda f: _with_the_first_flag(f)),
+    mistake("flag_of_first_call", lambda f: _with_the_first_flag(f)),
 )
 
 

@@ -38,21 +38,21 @@ def cases(rng):
             function=functools.partial(_wave, soft=False),
             structure={"n": 1, "dtype": "float32", "called": "jax.vmap"},
         ),
-        Case("f(w1, w2, x, True)", two_layers, **_with_flag(_two_layers, True), structure=_as_it_is(3)),
-        Case("f(w1, w2, x, False)", two_layers, **_with_flag(_two_layers, False), structure=_as_it_is(3)),
+        Case("f(w1, w2, x, True)", two_layers, **_with_flag(_two_layers, True), structure=_structure_of(3)),
+        Case("f(w1, w2, x, False)", two_layers, **_with_flag(_two_layers, False), structure=_structure_of(3)),
         Case(
             "f(w, x, True) and then f(w, x, False)",
             layer,
             apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), ("w", "x"), True, False),
             function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
-            structure=_as_it_is(2),
+            structure=_structure_of(2),
         ),
         Case(
             "f(x, True) and then f(x, False) for a scalar x",
             float32_arrays(()),
             apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), ("x",), True, False),
             function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
-            structure=_as_it_is(1),
+            structure=_structure_of(1),
         ),
         _flags_of_many((6,), (False, True, False), rng),
         _flags_of_many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit", gain=()),
@@ -70,7 +70,7 @@ def case(rng, n, dtype, called):
     return _flags_of_many((n,), flags, rng, dtype, called)
 
 
-def _as_it_is(n):
+def _structure_of(n):
     return {"n": n, "dtype": "float32", "called": "directly"}
 
 

@@ -132,18 +132,18 @@ def _first_states(n, s):
 
 
 mistakes = (
-    mistake("saves_no_state_except_state", lambda n, s: _steps_from_first(n)),
-    mistake("saves_only_first_states_chain", _first_states),
-    *(mistake("cuts_chain_equal_segments_saves", _schedule_of_segments(i, _steps_inside)) for i in range(6)),
-    *(mistake("cuts_chain_equal_segments", _schedule_of_segments(i, fewest)) for i in range(6)),
+    mistake("saves_no_other_state", lambda n, s: _steps_from_first(n)),
+    mistake("saves_first_states", _first_states),
+    *(mistake("equal_segments_without_states_inside", _schedule_of_segments(i, _steps_inside)) for i in range(6)),
+    *(mistake("equal_segments", _schedule_of_segments(i, fewest)) for i in range(6)),
     *(
-        mistake("saves_state_middle_every_part", _schedule_by_splitting(half))
+        mistake("middle_of_every_part", _schedule_by_splitting(half))
         for half in (lambda n, _: n // 2, lambda n, _: -(-n // 2))
     ),
     *(
-        mistake("cuts_every_part_many_equal", _schedule_by_splitting(equal))
+        mistake("equal_segments_of_every_part", _schedule_by_splitting(equal))
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
     ),
-    mistake("front_parts_use_no_more", _slots_used_once),
-    mistake("runs_last_step_end_chain", lambda n, s: fewest(n, s) + 1),
+    mistake("front_parts_get_slots_of_back_parts", _slots_used_once),
+    mistake("runs_last_step", lambda n, s: fewest(n, s) + 1),
 )

@@ -6,7 +6,7 @@ from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requiremen
 
 feedback = read_feedback(__file__)
 
-mistakes = (feedback.mistake("twice_value_f", twice_the_value),)
+mistakes = (feedback.mistake("twice_the_value", twice_the_value),)
 
 __all__ = ["feedback", "mistakes", "requirements", "sample_input"]
 

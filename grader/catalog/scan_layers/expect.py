@@ -49,15 +49,15 @@ def _apply_layers(step):
 
 
 mistakes = (
-    mistake("value_without_addition_layer_input", _apply_layers(lambda x, w: jnp.sin(w @ jnp.sin(x)))),
-    mistake("value_without_sine_before_matmul", _apply_layers(lambda x, w: x + jnp.sin(w @ x))),
-    mistake("value_without_sine_after_matmul", _apply_layers(lambda x, w: x + w @ jnp.sin(x))),
-    mistake("value_last_layer_run_first", lambda ws, x: reference(ws[::-1], x)[0]),
-    mistake("value_x_instead_x", _apply_layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w))),
-    mistake("x_itself", lambda ws, x: x),
-    mistake("value_without_last_layer", lambda ws, x: reference(ws[:-1], x)[0]),
-    mistake("value_first_layer_weight_every", lambda ws, x: reference(jnp.broadcast_to(ws[0], ws.shape), x)[0]),
-    mistake("value_last_layer_alone", lambda ws, x: reference(ws[-1:], x)[0]),
+    mistake("does_not_add_x", _apply_layers(lambda x, w: jnp.sin(w @ jnp.sin(x)))),
+    mistake("without_sine_before_matmul", _apply_layers(lambda x, w: x + jnp.sin(w @ x))),
+    mistake("without_sine_after_matmul", _apply_layers(lambda x, w: x + w @ jnp.sin(x))),
+    mistake("reverse_order", lambda ws, x: reference(ws[::-1], x)[0]),
+    mistake("weights_on_the_right", _apply_layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w))),
+    mistake("returns_x", lambda ws, x: x),
+    mistake("without_last_layer", lambda ws, x: reference(ws[:-1], x)[0]),
+    mistake("first_layer_everywhere", lambda ws, x: reference(jnp.broadcast_to(ws[0], ws.shape), x)[0]),
+    mistake("last_layer_alone", lambda ws, x: reference(ws[-1:], x)[0]),
 )
 
 

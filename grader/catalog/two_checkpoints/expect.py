@@ -41,9 +41,9 @@ sample_input = signed_values(0.5, 1.5, _scale)
 
 
 mistakes = (
-    mistake("value_without_last_layer_sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))),
-    mistake("value_without_sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
-    mistake("value_cosines_instead_sines", lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x)))),
+    mistake("without_last_sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))),
+    mistake("without_sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
+    mistake("cosines_for_sines", lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x)))),
 )
 
 

@@ -30,15 +30,15 @@ def _pull_back_through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
 
 
 mistakes = (
-    mistake("g_x", lambda g, h, x: (g(h(x)), lambda dz: x)),
-    mistake("g_x_2", lambda g, h, x: (g(x), lambda dz: x)),
-    mistake("x", lambda g, h, x: (h(x), lambda dz: x)),
-    mistake("dz_passed_g_pullback_first", _to_g_first),
-    mistake("g_pullback_computed_g_x", lambda g, h, x: _pull_back_through(g, h, x, g_at=g)),
-    mistake("pullback_computed_x_instead_g", lambda g, h, x: _pull_back_through(g, h, x, h_at=lambda x: x)),
-    mistake("not_depend_dz_every_element", lambda g, h, x: _pull_back_through(g, h, x, dz=jnp.ones_like)),
-    mistake("result_g_pullback_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0])),
-    mistake("result_pullback_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(h, g(x))[1](dz)[0])),
+    mistake("returns_g_of_h", lambda g, h, x: (g(h(x)), lambda dz: x)),
+    mistake("returns_g", lambda g, h, x: (g(x), lambda dz: x)),
+    mistake("returns_h", lambda g, h, x: (h(x), lambda dz: x)),
+    mistake("pullbacks_swapped", _to_g_first),
+    mistake("pullback_of_g_at_g", lambda g, h, x: _pull_back_through(g, h, x, g_at=g)),
+    mistake("pullback_of_h_at_x", lambda g, h, x: _pull_back_through(g, h, x, h_at=lambda x: x)),
+    mistake("ignores_dz", lambda g, h, x: _pull_back_through(g, h, x, dz=jnp.ones_like)),
+    mistake("pullback_of_g_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0])),
+    mistake("pullback_of_h_alone", lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(h, g(x))[1](dz)[0])),
 )
 
 

@@ -10,6 +10,7 @@ import jax
 
 from rematscope.choices.candidates import MATMUL_POLICIES
 from rematscope.errors import PlanError
+from rematscope.ir.program import Value
 from rematscope.jax_compat.policies import policy_name
 from rematscope.memory.estimate_warning import estimate_warning
 from rematscope.render.units import bytes_text
@@ -197,12 +198,17 @@ class Search:
                     break
 
     def _peak_without_head(self, found: Traced) -> int:
-        """Return the predicted peak without arrays of as many elements as the result of the head's matmul.
+        """Return the predicted peak without arrays of about as many elements as the result of the head's matmul.
 
-        It is about the lowest peak that chunks of the head can reach.
+        It is about the lowest peak that chunks of the head can reach. A loss may also have values of slightly fewer
+        elements, such as those of `logits[:, :-1]`.
         """
         memory, sizes = found.memory, self.subject.head_sizes
-        others = [each for each in memory.temporaries if each.value is None or math.prod(each.value.shape) not in sizes]
+
+        def is_of_head(value: Value | None) -> bool:
+            return value is not None and any(size <= 2 * math.prod(value.shape) <= 2 * size for size in sizes)
+
+        others = [each for each in memory.temporaries if not is_of_head(each.value)]
         return dataclasses.replace(memory, temporaries=others).peak_bytes
 
     def _look_at_checkpoints(self) -> None:

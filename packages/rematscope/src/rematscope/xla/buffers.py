@@ -21,7 +21,8 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
 
     JAX's name of the operation that an instruction comes from tells its pass. Residuals are written by the forward pass
     and read by the backward pass; recomputed buffers are written by a checkpoint's recompute. XLA names a fusion after
-    one of its operations. The boundary is where the backward pass first reads a residual.
+    one of its operations. The boundary is where the backward pass first reads a residual after the bytes of residuals
+    have reached their maximum: XLA may schedule backward operations that need few residuals before the forward pass.
 
     Returns:
       The timeline; None if the record is empty, as for a TPU.
@@ -41,7 +42,7 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
         return MemorySample(operation, source, **amounts)
 
     samples = [moment(_instruction_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
-    boundary = _boundary_step(schedule, bands)
+    boundary = _boundary_step(schedule, bands, totals["residuals"])
     samples.insert(boundary, dataclasses.replace(samples[max(0, boundary - 1)], operation="boundary", source=None))
     start = MemorySample("start", None, arguments=samples[0].arguments)
     return Timeline(title, [start, *samples, moment("end", len(schedule.steps))], boundary + 1)
@@ -226,14 +227,18 @@ def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[in
     return totals
 
 
-def _boundary_step(schedule: Schedule, bands: dict[int, str]) -> int:
-    """Return the step at which the backward pass first reads a residual."""
+def _boundary_step(schedule: Schedule, bands: dict[int, str], residual_bytes: np.ndarray) -> int:
+    """Return the step at which the backward pass first reads a residual once the most bytes of residuals are live.
+
+    The first such read of the whole schedule can be earlier than the forward pass, for example an operation of the
+    backward pass that reads only the sum of a mask.
+    """
     kept = {
         reader for buffer, band in bands.items() if band == "residuals" for reader in schedule.ranges[buffer].readers
     }
     passes = list(map(_pass_of, schedule.steps))
-    for step, instruction in enumerate(schedule.steps):
-        if passes[step] in _BACKWARD and instruction in kept:
+    for step in range(int(np.argmax(residual_bytes)), len(schedule.steps)):
+        if passes[step] in _BACKWARD and schedule.steps[step] in kept:
             return step
     return max((step + 1 for step, of in enumerate(passes) if of == "forward"), default=0)
 

@@ -584,12 +584,30 @@ def test_the_place_that_is_suggested_instead_of_a_name_avoids_as_much_per_byte()
     def loss(weights, x):
         return jnp.mean(jax.lax.scan(lambda x, layers: (layer(layers, x), None), x, weights)[0] ** 2)
 
-    shapes = [(4, 32, 96), (4, 32, 32), (4, 32, 128), (4, 128, 32), (4, 32, 32)]
+    shapes = [(4, 512, 1536), (4, 512, 512), (4, 512, 2048), (4, 2048, 512), (4, 32, 512)]
     *weights, x = (jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
     (finding,) = lint(loss, weights, x).findings
-    # The name avoids 1.05 M operations for 64 KiB; the probabilities, which are nearer, only 65.5 k for 256 KiB.
-    assert "takes 64 KiB but avoids only 1.05 M of" in finding.text
-    assert "(f32[4,32,96]) instead: it avoids 3.15 M operations for 192 KiB." in finding.text
+    # The name avoids 16.8 M operations for 1 MiB; the probabilities, which are nearer, only 65.5 k for 256 KiB.
+    assert "takes 1 MiB but avoids only 16.8 M of" in finding.text
+    assert "(f32[4,32,1536]) instead: it avoids 805 M operations for 3 MiB." in finding.text
+
+
+@pytest.mark.parametrize("unroll", [1, 4])
+def test_a_name_deep_in_a_checkpointed_model_is_valued_per_byte(unroll):
+    """Most of the recompute of a later layer's value does not depend on its name, which avoids as much per byte."""
+
+    def layer(x, weights):
+        project, up, down = weights
+        x = x + jnp.tanh(x @ up) @ down
+        return x * jnp.sin(checkpoint_name(x @ project, "key").sum(-1, keepdims=True)), None
+
+    def loss(x, weights):
+        return jnp.sum(lax.scan(layer, x, weights, unroll=unroll)[0] ** 2)
+
+    args = array(16, 64), (array(4, 64, 8), array(4, 64, 256), array(4, 256, 64))
+    (nbytes, cost), (more, less) = (recompute_graph(loss, *args).evaluate(names) for names in ((), ("key",)))
+    assert (cost - less) / (more - nbytes) > 25
+    assert kinds(loss, *args) == []
 
 
 # Display

@@ -1,6 +1,7 @@
 """The recompute that the names of a function avoid, and that names at other places would avoid."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from rematscope import jax_compat
 from rematscope.choices.build import graph_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.ir.inline import Inliner
+from rematscope.ir.primitives import MATMULS
 from rematscope.ir.program import Equation
 from rematscope.ir.source import Source, common_path
 from rematscope.linting.dataflow import Values, upstream
@@ -19,8 +21,10 @@ from rematscope.linting.linted_function import LintedFunction
 from rematscope.linting.places import Candidate, find_candidates
 from rematscope.tracing.checkpoints import nothing, with_policy
 
-# A name that avoids less than this share of the cost of computing its value is in the wrong place, and no such place is
-# suggested.
+# A name is in the wrong place, and no such place is suggested, if it avoids less than this share of the cost of
+# computing its value and, per byte, less than this share of the costliest matmul that is recomputed anyway. The second
+# condition is for values deep in a model with one checkpoint around it. All earlier layers are recomputed anyway, so
+# the first share is small even for a value whose name helps as much as any other.
 _WORTH_WHILE = 0.1
 
 
@@ -45,17 +49,22 @@ class Saving:
       again: the FLOPs and transcendentals of computing it that are recomputed anyway.
       ends: the operations of `again` with a cost that are nearest to the name.
       uncounted: whether the avoided recompute includes an operation of unknown cost.
+      nbytes: the bytes of the value.
+      costliest: the highest cost per byte of result of the matmuls of `again`; infinity if there is none.
     """
 
     spared: float
     again: float
     ends: list[Node]
     uncounted: bool
+    nbytes: int
+    costliest: float
 
     @property
     def worth_while(self) -> bool:
-        """Whether saving the value avoids enough of the cost of computing it."""
-        return self.uncounted or (self.spared > 0 and self.spared >= _WORTH_WHILE * (self.spared + self.again))
+        """Whether saving the value avoids enough of the cost of computing it, or enough per byte."""
+        least = _WORTH_WHILE * min(self.spared + self.again, self.nbytes * self.costliest)
+        return self.uncounted or (self.spared > 0 and self.spared >= least)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -152,7 +161,21 @@ def _saving_of_nodes(nodes: Sequence[Node], needed: Collection[Node], is_saved: 
     ends += [read for here in free for read in here.reads]
     ends = [read for read in ends if read in again and not read.has_zero_cost]
     uncounted = any(read.uncounted for read in spared)
-    return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
+    matmuls = [read for read in again if read.equation is not None and read.equation.primitive in MATMULS]
+    return Saving(
+        sum(read.cost for read in spared),
+        sum(read.cost for read in again),
+        ends,
+        uncounted,
+        nbytes=sum(node.nbytes for node in nodes),
+        costliest=max((read.cost / _result_bytes(read) for read in matmuls), default=math.inf),
+    )
+
+
+def _result_bytes(node: Node) -> int:
+    """Return the bytes of a node's results in all iterations of the loops around it, at least 1."""
+    each = sum(value.device_bytes for value in node.equation.outputs) if node.equation else 0
+    return max(1, each * math.prod(loop.length for loop in node.loops))
 
 
 def names_of(linted: LintedFunction) -> Names:

@@ -65,7 +65,7 @@ class Attempt:
                 try:
                     pullback = jax.tree.unflatten(self._trees[index], residuals[index])
                     output = jax.tree.unflatten(jax.tree.structure(self.outputs[index]), cotangents[index])
-                    gradients[index] = pullback(output)
+                    gradients[index] = _typed_as_arguments(pullback(output), self._cases[index])
                 except (Exception, SystemExit) as error:
                     self.failures[index] = failure_of(error)
         return gradients
@@ -91,6 +91,18 @@ class Attempt:
             if self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
                 self.primal_failures[index] = _primal_failure(failure)
         return outputs
+
+
+def _typed_as_arguments(gradients: Sequence[jax.Array], case: Case) -> Sequence[jax.Array]:
+    """Return the gradients; raise Unusable if one has another type than its argument, which JAX allows in the backward
+    rule of a `custom_vjp`."""
+    for gradient, argument in zip(gradients, case.arguments, strict=True):
+        got, asked = type_text(gradient), type_text(argument)
+        if got != asked:
+            raise Unusable(
+                f"Your backward rule returns a gradient of type {got} for an argument of type {asked}."
+            )
+    return gradients
 
 
 def _refuse_others(returned: Any, differentiated: Any) -> None:

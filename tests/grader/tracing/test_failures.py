@@ -176,3 +176,14 @@ def test_an_exception_in_a_cell_gets_a_question_too(tmp_path):
     file.write_text(text)
     (finding,) = grade_file(file).findings
     assert finding.text.endswith("missing 1 required positional argument: 'fun'") and "partial" in finding.next
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_a_backward_rule_with_gradients_of_another_dtype_is_a_failure_of_the_answer(dtype):
+    rule = jax.custom_vjp(jnp.sin)
+    rule.defvjp(lambda x: (jnp.sin(x), x), lambda x, ct: ((ct * jnp.cos(x)).astype(jnp.float32),))
+    cases = [Case("any", (jax.ShapeDtypeStruct((3,), dtype),)), *CASES]
+    low, high = capture(rule, "save_named", cases).cases
+    name = rematscope.extend.type_text(cases[0].arguments[0])
+    words = f"Your backward rule returns a gradient of type f32[3] for an argument of type {name}."
+    assert low.failure and low.failure.text == words and not high.failure

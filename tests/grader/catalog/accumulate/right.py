@@ -100,3 +100,15 @@ def nnx_gradients(loss, params, batch, k):
     rows = jax.tree.map(lambda each: jnp.stack(jnp.split(each, k)), batch)
     (total, weight, sums), _ = jax.lax.scan(turn, (zero, zero, jax.tree.map(jnp.zeros_like, params)), rows)
     return total / weight, jax.tree.map(lambda each: each / weight, sums)
+
+
+@passes
+def sums_in_float32(loss, params, batch, k):
+    def add(sums, rows):
+        (total, weight), gradients = jax.value_and_grad(loss, has_aux=True)(params, rows)
+        return jax.tree.map(lambda a, b: a + b.astype(jnp.float32), sums, (total, weight, gradients)), None
+
+    zero = jnp.zeros(())
+    sums = zero, zero, jax.tree.map(lambda p: jnp.zeros(p.shape), params)
+    (total, weight, gradients), _ = jax.lax.scan(add, sums, cut(batch, k))
+    return total / weight, jax.tree.map(lambda a, p: (a / weight).astype(p.dtype), gradients, params)

@@ -27,7 +27,7 @@ from grader.learner.progress import Progress, default_path
 from grader.util import environment
 from grader.util.words import counted
 from grader.verdicts.verdict import Outcome
-from grader.verdicts.views import VerdictView
+from grader.verdicts.views import ProgramsView, VerdictView
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="The exercise's name, number or page.")]
 
@@ -88,7 +88,12 @@ def check(
     else:
         from rich.console import Console
 
-        Console().print(VerdictView(verdict))
+        # The programs are long, so the verdict comes last, where it stays in view.
+        console, programs = Console(), ProgramsView(verdict)
+        if programs.findings:
+            console.print(programs)
+            console.print()
+        console.print(VerdictView(verdict.without_programs()))
     raise typer.Exit(_EXIT_STATUS[verdict.outcome])
 
 

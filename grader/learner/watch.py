@@ -6,7 +6,6 @@ import shlex
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -118,8 +117,7 @@ class Watch:
         self.console.print(Text(f"\nChecking {_relative_path(path)} …", style="italic"))
         self._verdict, notices = in_terminal.check(path, self.page.name)
         # Without the programs, which are long, so that the findings stay in view.
-        findings = tuple(replace(finding, programs=None) for finding in self._verdict.findings)
-        self.console.print(WithNotes(VerdictView(replace(self._verdict, findings=findings)), notices))
+        self.console.print(WithNotes(VerdictView(self._verdict.without_programs()), notices))
         if self._is_passed:
             self.console.print(Text(f"\n{board.board().summary}", style="bold"))
         self.console.print()

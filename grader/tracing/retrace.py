@@ -99,9 +99,7 @@ def _typed_as_arguments(gradients: Sequence[jax.Array], case: Case) -> Sequence[
     for gradient, argument in zip(gradients, case.arguments, strict=True):
         got, asked = type_text(gradient), type_text(argument)
         if got != asked:
-            raise Unusable(
-                f"Your backward rule returns a gradient of type {got} for an argument of type {asked}."
-            )
+            raise Unusable(f"Your backward rule returns a gradient of type {got} for an argument of type {asked}.")
     return gradients
 
 

@@ -185,6 +185,12 @@ class Verdict:
             finding.kind is FindingKind.DOES_NOT_RUN for finding in self.findings
         )
 
+    def without_programs(self) -> "Verdict":
+        """Return the verdict without the programs of its findings."""
+        return dataclasses.replace(
+            self, findings=tuple(dataclasses.replace(finding, programs=None) for finding in self.findings)
+        )
+
     def __repr__(self) -> str:
         lines = [f"{HEADLINE[self.outcome]}: {self.exercise}", *(f"  {sentence}" for sentence in self.shown)]
         for number, finding in enumerate(self.findings, 1):

@@ -5,12 +5,13 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup, escape
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from grader.verdicts.verdict import HEADLINE, Effect, Finding, Outcome, Verdict
-from rematscope.render import COLOURS, View
+from rematscope.render import COLOURS, View, bar_text
 
 
 class Note(View):
@@ -99,7 +100,7 @@ _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--j
 _BAR = 12  # the number of characters of the longest bar
 # The most sentences about a passing answer that are listed. Of more, a page folds all but the first one.
 _MOST_SHOWN = 4
-_WITH_BARS = 60  # the minimum number of terminal columns for showing bars
+_WIDE = 200  # more terminal columns than a table of costs needs
 
 
 class VerdictView(View):
@@ -124,13 +125,10 @@ class VerdictView(View):
                 yield Padding(Text.assemble((f"{name}: ", "italic"), words), (0, 0, 0, 5))
         if verdict.effects:
             yield Text()
-            yield _effect_table(verdict.effects, verdict.scene, bars=options.max_width >= _WITH_BARS)
-        # Programs are long, so those of a case are shown without marks only if no finding shows them with marks.
-        marked = {finding.cases[0] for finding in verdict.findings if finding.programs is not None and finding.marked}
-        for finding in verdict.findings:
-            if finding.programs is not None and (finding.marked or finding.cases[0] not in marked):
-                yield Text.assemble("\n", (f"{programs_title(finding)}:", "bold"))
-                yield as_view(finding.programs)
+            table = _effect_table(verdict.effects, verdict.scene, bars=True)
+            fits = Measurement.get(console, options.update(max_width=_WIDE), table).maximum <= options.max_width
+            yield table if fits else _effect_table(verdict.effects, verdict.scene, bars=False)
+        yield ProgramsView(verdict)
 
     def html(self) -> Markup:
         verdict = self.verdict
@@ -143,6 +141,23 @@ class VerdictView(View):
         if verdict.effects:
             parts.append(_effects_html(verdict.effects, verdict.scene))
         return box(Markup().join(parts), _THEME_COLOUR.get(verdict.outcome, "--jp-info-color1"))
+
+
+class ProgramsView(View):
+    """The programs that explain the findings of a verdict, for a terminal.
+
+    Programs are long, so those of a case are shown without marks only if no finding shows them with marks.
+    """
+
+    def __init__(self, verdict: Verdict):
+        with_programs = [finding for finding in verdict.findings if finding.programs is not None]
+        marked = {finding.cases[0] for finding in with_programs if finding.marked}
+        self.findings = [each for each in with_programs if each.marked or each.cases[0] not in marked]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for finding in self.findings:
+            yield Text.assemble("\n", (f"{programs_title(finding)}:", "bold"))
+            yield as_view(finding.programs or "")
 
 
 def _shown_html(sentences: Sequence[str]) -> Markup:
@@ -181,15 +196,11 @@ def _finding_html(finding: Finding) -> Markup:
     return Markup("<li><p>{}{}</p>{}{}</li>").format(advice, finding.text, table, programs)
 
 
-def _bar_lengths(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
-    """Return each effect with the lengths of its two bars in characters. The longest bar of each kind has `_BAR`."""
-    most_saved = max(effect.saved_bytes for effect in effects)
-    most_again = max(effect.recomputed_flops for effect in effects)
-    return [(e, _bar_length(e.saved_bytes, most_saved), _bar_length(e.recomputed_flops, most_again)) for e in effects]
-
-
-def _bar_length(size: int, most: int) -> int:
-    return max(round(_BAR * size / most), 1) if size else 0
+def _shares(effects: Sequence[Effect]) -> list[tuple[Effect, float, float]]:
+    """Return each effect with its bytes and its FLOPs as shares of the largest bytes and FLOPs."""
+    most_saved = max(effect.saved_bytes for effect in effects) or 1
+    most_recomputed = max(effect.recomputed_flops for effect in effects) or 1
+    return [(e, e.saved_bytes / most_saved, e.recomputed_flops / most_recomputed) for e in effects]
 
 
 def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
@@ -202,17 +213,18 @@ def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
         table.add_column(title, justify="right")
         if bars:
             table.add_column("", style=style, min_width=_BAR)
-    for effect, saved, again in _bar_lengths(effects):
-        cells = [f"{effect.saved_bytes:,} B", "█" * saved, f"{effect.recomputed_flops:,} FLOPs", "█" * again]
+    for effect, saved, recomputed in _shares(effects):
+        bar = [bar_text(share, _BAR) for share in (saved, recomputed)]
+        cells = [f"{effect.saved_bytes:,} B", bar[0], f"{effect.recomputed_flops:,} FLOPs", bar[1]]
         host = [f"{effect.host_bytes:,} B"] if on_host else []
         table.add_row(effect.label, *host, *(cells if bars else cells[::2]))
     return table
 
 
 def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
-    def bar(length: int, colour: str) -> Markup:
+    def bar(share: float, colour: str) -> Markup:
         # The bar only illustrates the number next to it. Untrusted pages lose the style, and therefore the bar.
-        style = f"display: inline-block; height: 0.7em; width: {length * 0.75}em; background: {colour}"
+        style = f"display: inline-block; height: 0.7em; width: {share * _BAR * 0.75:.2f}em; background: {colour}"
         cell = f"text-align: left; min-width: {_BAR * 0.75}em"
         return Markup('<td aria-hidden="true" style="{}"><span style="{}"></span></td>').format(cell, style)
 
@@ -226,9 +238,9 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
         row.format(
             effect.label, host.format(right, effect.host_bytes) if on_host else "",
             right, effect.saved_bytes, bar(saved, f"var(--jp-info-color1, {COLOURS['S']})"),
-            right, effect.recomputed_flops, bar(again, f"var(--jp-warn-color1, {COLOURS['R']})"),
+            right, effect.recomputed_flops, bar(recomputed, f"var(--jp-warn-color1, {COLOURS['R']})"),
         )
-        for effect, saved, again in _bar_lengths(effects)
+        for effect, saved, recomputed in _shares(effects)
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))

@@ -102,6 +102,13 @@ def test_a_wrong_answer_has_exit_status_1_and_its_findings_as_json(tmp_path):
     assert finding["kind"] == "also saved" and finding["nbytes"] > 0 and finding["source"].startswith("answer.py:6")
 
 
+def test_the_verdict_follows_the_programs_that_explain_it(tmp_path):
+    status, out, _ = run("check", script(tmp_path, "return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"))
+    programs, verdict = out.split("Not passed yet: ")
+    assert status == 1 and "backward" in programs and "residuals of this finding marked" in programs
+    assert verdict.count("Forward and backward programs") == 0 and "next: " in verdict
+
+
 def test_a_failing_cell_names_its_line(tmp_path):
     verdict = in_process.grade_file(script(tmp_path, "return w", head="w = jax.no_such_thing"))
     text = str(VerdictView(verdict))

@@ -2,6 +2,7 @@
 no answer."""
 
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -51,6 +52,20 @@ def test_a_narrow_terminal_shows_all_words_of_the_costs():
     effects = Effect("your answer", 44, 184), Effect("full recompute", 0, 18_400)
     text = plain_text(VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes")), 40)
     assert "…" not in text and all(word in text for word in ("recompute", "computed", "18,400", "FLOPs"))
+
+
+def test_bars_are_as_long_as_their_share_of_the_largest_figure():
+    effects = Effect("your answer", 10, 3_000), Effect("the worked answer", 760, 0), Effect("no checkpoint", 1_000, 1)
+    for width in (80, 200):
+        text = plain_text(VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes")), width)
+        bars = [bar for line in text.splitlines() for bar in re.findall("[█▏▎▍▌▋▊▉]+", line)]
+        assert bars == ["▏", "█" * 12, "█████████▏", "█" * 12, "▏"], "for 1, 100, 76, 100 and 0.03 %"
+
+
+def test_a_narrow_terminal_shows_one_line_per_cost():
+    effects = Effect("your answer", 4_441_112_576, 274_729_472, 8), Effect("the worked answer", 58_720_256, 136_314_880)
+    text = plain_text(VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes")), 80)
+    assert sum("FLOPs" in line and " B" in line for line in text.splitlines()) == 2
 
 
 def test_the_costs_have_a_column_for_host_memory_if_an_answer_offloads():

@@ -6,7 +6,7 @@ from rematscope.render.html import html_page
 from rematscope.render.parts import Lines
 from rematscope.render.progress import progress as progress_bar
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import bytes_text, joined
+from rematscope.render.units import bar_text, bytes_text, joined
 from rematscope.render.view import View, plain_text
 from rematscope.render.widget import live
 
@@ -14,6 +14,7 @@ __all__ = [
     "COLOURS",
     "Lines",
     "View",
+    "bar_text",
     "bytes_text",
     "figure",
     "html_page",

@@ -15,7 +15,7 @@ from grader.exercises import registry
 from grader.exercises.feedback import next_hint
 from grader.learner.progress import Progress
 from grader.tracing.apply import applied
-from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict import Outcome, Verdict
 from grader.verdicts.views import Note, as_view, box, python_html, text_html
 from rematscope.render import View
 
@@ -36,7 +36,9 @@ def hint(exercise: str, progress: Progress) -> Note:
         # A hint about the exercise would not help with a misspelled name, so none is used up.
         asks = [finding.next for finding in findings if finding.next]
         earlier = ["Earlier hints, latest first:", *(hints[each].text for each in reversed(given))] if given else []
-        return Note("Your last answer did not run", findings[0].text, *asks[:1], _FIX_FIRST, *earlier)
+        judged = attempts[-1].verdict.outcome != Outcome.NOT_JUDGED
+        headline = f"Your last answer {'did not run' if judged else 'could not be judged'}"
+        return Note(headline, findings[0].text, *asks[:1], _FIX_FIRST, *earlier)
     key = next_hint(hints, findings, given)
     if key is not None:
         progress.note_hint(exercise, key)

@@ -6,7 +6,7 @@ from grader.exercises import registry
 from grader.isolation import in_process
 from grader.learner import assistance
 from grader.learner.progress import Progress
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, Verdict, not_judged
 
 NAME = "checkpoint_dot_policy"
 WRONG = "def checkpoint_dot_policy(w1, w2, x):\n    return {}\n"
@@ -112,6 +112,12 @@ def test_an_answer_that_does_not_run_is_no_attempt_and_uses_up_no_hint(why, prog
     hint = assistance.hint(NAME, progress)
     assert hint.headline == "Your last answer did not run" and progress.hints(NAME) == []
     assert hint.sentences[:2] == (verdict.findings[0].text, verdict.findings[0].next)
+
+
+def test_an_answer_that_could_not_be_judged_is_not_said_to_have_failed_to_run(progress):
+    progress.record(NAME, not_judged(NAME, "Your answer could not be judged: it takes too long."), "x")
+    hint = assistance.hint(NAME, progress)
+    assert hint.headline == "Your last answer could not be judged" and "takes too long" in hint.sentences[0]
 
 
 def test_an_answer_that_raises_an_error_of_jax_is_an_attempt_and_gets_a_hint(progress, tmp_path):

@@ -31,65 +31,56 @@ def _rows_per_chunk(hidden, chunks):
     return -(-len(hidden) // chunks)
 
 
-def _padded_losses(hidden, vocabulary, labels, chunks):
-    """Return the loss of each row, padding included."""
-    beyond = [(0, _rows_per_chunk(hidden, chunks) * chunks - len(hidden))]
-    return _row_losses(jnp.pad(hidden, [*beyond, (0, 0)]), vocabulary, jnp.pad(labels, beyond))
+def _combined(combine):
+    """Return a loss that `combine` computes from the rows' losses, the rows per chunk, and the number of chunks."""
+    return lambda hidden, vocabulary, labels, chunks: combine(
+        _row_losses(hidden, vocabulary, labels), _rows_per_chunk(hidden, chunks), chunks
+    )
 
 
-def _mean_of_chunk_means(hidden, vocabulary, labels, chunks):
-    loss, rows = _row_losses(hidden, vocabulary, labels), _rows_per_chunk(hidden, chunks)
+def _with_padding(combine):
+    """Return a loss that `combine` computes from the losses of all rows, padding included, and the number of rows."""
+
+    def loss(hidden, vocabulary, labels, chunks):
+        beyond = [(0, _rows_per_chunk(hidden, chunks) * chunks - len(hidden))]
+        padded = _row_losses(jnp.pad(hidden, [*beyond, (0, 0)]), vocabulary, jnp.pad(labels, beyond))
+        return combine(padded, len(hidden))
+
+    return loss
+
+
+def _mean_of_chunk_means(loss, rows, chunks):
     means = [jnp.mean(loss[start : start + rows]) for start in range(0, len(loss), rows)]
     return sum(means) / len(means)
 
 
-def _whole_chunks(of):
-    return lambda hidden, vocabulary, labels, chunks: of(
-        _row_losses(hidden, vocabulary, labels)[: len(hidden) // chunks * chunks], len(hidden)
-    )
+def _mean_with_rows_twice(loss, rows, chunks):
+    starts = jnp.minimum(jnp.arange(0, rows * chunks, rows), len(loss) - rows)
+    return jnp.sum(loss[starts[:, None] + jnp.arange(rows)]) / len(loss)
 
 
-def _clamped_losses(hidden, vocabulary, labels, chunks):
-    rows, n = _rows_per_chunk(hidden, chunks), len(hidden)
-    starts = jnp.minimum(jnp.arange(0, rows * chunks, rows), n - rows)
-    return jnp.sum(_row_losses(hidden, vocabulary, labels)[starts[:, None] + jnp.arange(rows)]) / n
-
-
-def _labels_of_the_first(hidden, vocabulary, labels, chunks):
+def _with_labels_of_first_chunk(hidden, vocabulary, labels, chunks):
     rows = _rows_per_chunk(hidden, chunks)
     return jnp.mean(_row_losses(hidden, vocabulary, labels[jnp.arange(len(hidden)) % rows]))
 
 
 mistakes = (
-    mistake("mean_of_means", _mean_of_chunk_means),
+    mistake("mean_of_means", _combined(_mean_of_chunk_means)),
+    mistake("sum_not_mean", _combined(lambda loss, *_: jnp.sum(loss))),
+    mistake("sum_with_padding", _with_padding(lambda loss, n: jnp.sum(loss) / n)),
+    mistake("mean_with_padding", _with_padding(lambda loss, n: jnp.mean(loss))),
     mistake(
-        "sum_not_mean",
-        lambda hidden, vocabulary, labels, chunks: jnp.sum(_row_losses(hidden, vocabulary, labels)),
+        "sum_without_remaining_rows",
+        _combined(lambda loss, rows, chunks: jnp.sum(loss[: len(loss) // chunks * chunks]) / len(loss)),
     ),
     mistake(
-        "sum_with_padding",
-        lambda hidden, vocabulary, labels, chunks: (
-            jnp.sum(_padded_losses(hidden, vocabulary, labels, chunks)) / len(hidden)
-        ),
+        "mean_without_remaining_rows",
+        _combined(lambda loss, rows, chunks: jnp.mean(loss[: len(loss) // chunks * chunks])),
     ),
-    mistake(
-        "mean_with_padding",
-        lambda hidden, vocabulary, labels, chunks: jnp.mean(_padded_losses(hidden, vocabulary, labels, chunks)),
-    ),
-    mistake("sum_without_remaining_rows", _whole_chunks(lambda loss, n: jnp.sum(loss) / n)),
-    mistake("mean_without_remaining_rows", _whole_chunks(lambda loss, n: jnp.mean(loss))),
-    mistake("some_rows_twice", _clamped_losses),
-    mistake("labels_of_first_chunk", _labels_of_the_first),
-    mistake(
-        "last_chunk_alone",
-        lambda hidden, vocabulary, labels, chunks: (
-            jnp.sum(_row_losses(hidden, vocabulary, labels)[_rows_per_chunk(hidden, chunks) * (chunks - 1) :])
-            / len(hidden)
-        ),
-    ),
-    mistake(
-        "wrong_sign", lambda hidden, vocabulary, labels, chunks: -jnp.mean(_row_losses(hidden, vocabulary, labels))
-    ),
+    mistake("some_rows_twice", _combined(_mean_with_rows_twice)),
+    mistake("labels_of_first_chunk", _with_labels_of_first_chunk),
+    mistake("last_chunk_alone", _combined(lambda loss, rows, chunks: jnp.sum(loss[rows * (chunks - 1) :]) / len(loss))),
+    mistake("wrong_sign", _combined(lambda loss, *_: -jnp.mean(loss))),
     mistake(
         "without_log_sum_exp",
         lambda hidden, vocabulary, labels, chunks: (

@@ -39,9 +39,8 @@ def of_layers(layers):
     return lambda layer, n, prevent_cse: jax.value_and_grad(_loss_of_layers(layers(layer, n, prevent_cse)))
 
 
-asked_for = of_layers(
-    _checkpointed_layers
-)  # the page's program: value and gradient of n layers, each with a checkpoint
+# The page's program: value and gradient of n layers, each with a checkpoint.
+asked_for = of_layers(_checkpointed_layers)
 
 
 def _around_all(layer, n, prevent_cse):

@@ -31,37 +31,40 @@ def reference(x, W1, W2):
 sample_input = signed_values(0.5, 1.5)
 
 
+def _rms(y, axis=-1):
+    return jnp.sqrt(jnp.mean(y**2, axis=axis, keepdims=True))
+
+
+def _divided_by(size, activation=jnp.sin):
+    """Return the answer with another divisor, a function of `x @ W1`, or another activation."""
+
+    def answer(x, W1, W2):
+        y = x @ W1
+        return activation(y / size(y)) @ W2
+
+    return answer
+
+
+def _layer_norm(x, W1, W2):
+    y = x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True)
+    return jnp.sin(y / _rms(y)) @ W2
+
+
 mistakes = (
     mistake("without_division", lambda x, W1, W2: jnp.sin(x @ W1) @ W2),
-    mistake("without_sine", lambda x, W1, W2: _divide_by_rms(x @ W1) @ W2),
-    mistake("columns_divided", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, axis=-2)) @ W2),
-    mistake("one_divisor_for_all_rows", lambda x, W1, W2: jnp.sin(x @ W1 / jnp.sqrt(jnp.mean((x @ W1) ** 2))) @ W2),
-    mistake("divided_by_norm", lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1, mean=jnp.sum)) @ W2),
-    mistake(
-        "divided_by_mean_square",
-        lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean((x @ W1) ** 2, axis=-1, keepdims=True)) @ W2,
-    ),
-    mistake(
-        "divided_by_standard_deviation",
-        lambda x, W1, W2: jnp.sin(x @ W1 / jnp.std(x @ W1, axis=-1, keepdims=True)) @ W2,
-    ),
-    mistake(
-        "layer_norm",
-        lambda x, W1, W2: jnp.sin(_divide_by_rms(x @ W1 - jnp.mean(x @ W1, axis=-1, keepdims=True))) @ W2,
-    ),
-    mistake(
-        "divided_by_mean_absolute_value",
-        lambda x, W1, W2: jnp.sin(x @ W1 / jnp.mean(abs(x @ W1), axis=-1, keepdims=True)) @ W2,
-    ),
-    mistake("cosine_for_sine", lambda x, W1, W2: jnp.cos(_divide_by_rms(x @ W1)) @ W2),
-    mistake("sine_before_division", lambda x, W1, W2: _divide_by_rms(jnp.sin(x @ W1)) @ W2),
-    mistake("rows_of_x_divided", lambda x, W1, W2: jnp.sin(_divide_by_rms(x) @ W1) @ W2),
+    mistake("without_sine", _divided_by(_rms, activation=lambda r: r)),
+    mistake("columns_divided", _divided_by(lambda y: _rms(y, axis=-2))),
+    mistake("one_divisor_for_all_rows", _divided_by(lambda y: jnp.sqrt(jnp.mean(y**2)))),
+    mistake("divided_by_norm", _divided_by(lambda y: jnp.sqrt(jnp.sum(y**2, axis=-1, keepdims=True)))),
+    mistake("divided_by_mean_square", _divided_by(lambda y: jnp.mean(y**2, axis=-1, keepdims=True))),
+    mistake("divided_by_standard_deviation", _divided_by(lambda y: jnp.std(y, axis=-1, keepdims=True))),
+    mistake("layer_norm", _layer_norm),
+    mistake("divided_by_mean_absolute_value", _divided_by(lambda y: jnp.mean(abs(y), axis=-1, keepdims=True))),
+    mistake("cosine_for_sine", _divided_by(_rms, activation=jnp.cos)),
+    mistake("sine_before_division", lambda x, W1, W2: jnp.sin(x @ W1) / _rms(jnp.sin(x @ W1)) @ W2),
+    mistake("rows_of_x_divided", lambda x, W1, W2: jnp.sin(x / _rms(x) @ W1) @ W2),
     mistake("sine_after_second_matmul", lambda x, W1, W2: jnp.sin(reference(x, W1, W2)[0])),
 )
-
-
-def _divide_by_rms(y, axis=-1, mean=jnp.mean):
-    return y / jnp.sqrt(mean(y**2, axis=axis, keepdims=True))
 
 
 def requirements(case):

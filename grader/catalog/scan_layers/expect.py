@@ -31,8 +31,8 @@ def reference(ws, x):
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
         for place in range(what == "input", few):  # the first layer's input is x
             named[f"layer {place + 1}'s {what}"] = jax.lax.index_in_dim(values, place, keepdims=False)
-    in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
-    return result, named | {"all of ws, once per layer": in_every_turn, "the result": result}
+    once_per_layer = jnp.broadcast_to(ws, (len(ws), *ws.shape))
+    return result, named | {"all of ws, once per layer": once_per_layer, "the result": result}
 
 
 def _scale(argument):

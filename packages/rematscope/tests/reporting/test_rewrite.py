@@ -453,7 +453,9 @@ def test_an_ahead_of_time_compiled_step_is_called_like_the_step(options):
 
 
 @pytest.mark.parametrize(
-    "options", few([{"donate_argnums": 0}, {"microbatches": 2, "in_axes": (None, 0)}]), ids=written
+    "options",
+    [{"donate_argnums": 0}, {"chunks": 2, "in_axes": (None, 0)}, {"microbatches": 2, "in_axes": (None, 0)}],
+    ids=written,
 )
 def test_a_returned_string_belongs_to_the_shapes_of_the_call(options):
     def step(w, x):

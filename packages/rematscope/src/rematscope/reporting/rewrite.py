@@ -674,7 +674,8 @@ def _recorded_losses(
         return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
 
     change = lambda loss: replace_calls(with_checkpoints(loss, changes), record)  # noqa: E731
-    jax_compat.make_jaxpr(transform_losses(step, change))(*shapes)
+    changed = transform_losses(step, change)
+    jax_compat.make_jaxpr(lambda *leaves: arrays_of(changed(*leaves)))(*shapes)
     return found
 
 

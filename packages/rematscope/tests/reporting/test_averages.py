@@ -874,6 +874,17 @@ def data_in_a_checkpoint(w, x, y):
     return jax.value_and_grad(lambda w: squares(w, jax.checkpoint(dropped)(x), y).mean())(w)
 
 
+def gradient_in_a_checkpoint(w, x, y):
+    value, gradient = jax.value_and_grad(mean_of_squares)(w, x, y)
+    nested = jax.checkpoint(lambda w: jax.checkpoint(jax.grad(mean_of_squares))(w, jnp.sin(x), y))(w)
+    return w - gradient, value, nested
+
+
+def perplexity_in_a_checkpoint(w, x, y):
+    value, gradient = jax.value_and_grad(mean_of_squares)(w, x, y)
+    return w - gradient, jax.checkpoint(lambda value, x: (jnp.exp(value), jnp.mean(x)))(value, x)
+
+
 def of_examples(w, x, y):
     return jax.vmap(jax.value_and_grad(lambda w, x, y: squares(w, x[None], y[None])[0]), (None, 0, 0))(w, x, y)
 
@@ -884,6 +895,16 @@ def clipped(w, x, y):
     total = jnp.einsum("bij,b->ij", each, jnp.minimum(1, 1 / norms))
     noise = jax.random.normal(jax.random.key(5), w.shape)
     return w - (total + noise) / len(x), values.mean(), norms.mean(), jnp.mean(norms > 1), jnp.sum(norms > 1), norms
+
+
+def norm_of_the_sum_in_a_checkpoint(w, x, y):
+    return jax.checkpoint(lambda each: jnp.sum(each, 0) / jnp.linalg.norm(jnp.sum(each, 0)))(of_examples(w, x, y)[1])
+
+
+def of_checkpointed_examples(w, x, y):
+    loss = jax.checkpoint(lambda w, x, y: squares(w, x[None], y[None])[0])
+    each = jax.vmap(jax.grad(loss), (None, 0, 0))(w, x, y)
+    return jnp.tensordot(1 / jnp.linalg.norm(each, axis=(1, 2)), each, 1)
 
 
 def clipped_inside(w, x, y):
@@ -960,7 +981,9 @@ SEVERAL = [
 ]
 SEVERAL += [actor_and_critic, actor_with_a_checkpoint]
 SEVERAL += [measured_after_the_gradient, measured_between_the_passes, data_in_a_checkpoint]
-PER_EXAMPLE = [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]
+SEVERAL += [gradient_in_a_checkpoint, perplexity_in_a_checkpoint]
+PER_EXAMPLE = [norm_of_the_sum_in_a_checkpoint, of_checkpointed_examples]
+PER_EXAMPLE += [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]
 
 
 @pytest.mark.parametrize("count", few([3, COUNT]))
@@ -970,6 +993,20 @@ def test_several_gradients_and_gradients_per_example_stay(step, count):
     expected, found = step(*arguments()), rewrite(step, microbatches=count, in_axes=AXES)(*arguments())
     for one, other in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("around", [lambda loss: loss, jax.checkpoint])
+def test_a_value_of_the_length_of_the_batch_and_of_another_gradient_is_refused_inside_of_a_loss(around):
+    def step(w, x, y, is_inside):
+        norm = jnp.sum(jax.grad(mean_of_squares)(w, x, y) ** 2)
+        scale = norm / len(x)
+        loss = lambda w: jnp.sum(squares(w, x, y) * (norm / len(x) if is_inside else scale))  # noqa: E731
+        return jax.grad(around(loss))(w) * (1 if is_inside else 2)
+
+    changed = rewrite(step, microbatches=COUNT, in_axes=(*AXES, None))
+    np.testing.assert_allclose(changed(*arguments(), False), step(*arguments(), False), rtol=1e-4)
+    with pytest.raises(PlanError, match="from the length of the batch and from another gradient"):
+        changed(*arguments(), True)
 
 
 @pytest.mark.parametrize("step", [alternating, clipped])

@@ -33,7 +33,7 @@ from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, 
 from rematscope.reporting.flat_step import FlatStep, explain_other_size
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.gradient_loops import Divided, mark_of
-from rematscope.reporting.microbatches import Microbatches, comparable_interface
+from rematscope.reporting.microbatches import Microbatches, comparable_interface, step_program
 from rematscope.reporting.relations import (
     OTHER,
     SAME,
@@ -97,7 +97,7 @@ class WholeStep:
         length = self.step.batch_lengths[0] // count
         with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext():
             jaxpr = self.step.jaxpr(count, lambda loss, _: replace_calls(loss, record))
-        return flat_program(jaxpr, jax_compat.CHECKPOINTS), losses
+        return step_program(jaxpr), losses
 
 
 def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:

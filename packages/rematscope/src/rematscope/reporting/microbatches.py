@@ -66,6 +66,21 @@ _POSITIONS = False  # outside of scans, the proof covers only positions that rea
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
 
 
+def step_program(jaxpr: Any) -> FlatProgram:
+    """Return the flat program of a step, with marks at its gradients.
+
+    Checkpoints outside of the passes of these gradients are opened, because a loop may run only some of their
+    operations. They have no effect there.
+    """
+    opened = set[Any]()
+    while True:
+        program = flat_program(jaxpr, opened)
+        found = {op.eqn for op in outside_passes(program) if op.name in jax_compat.CHECKPOINTS}
+        if not found:
+            return program
+        opened |= found
+
+
 def _around_last_pass(program: FlatProgram) -> list[list[Operation]]:
     """Return the operations outside of the passes of gradients: those before the last forward pass, and the others."""
     marks = [mark_of(op) for op in program.operations]
@@ -121,6 +136,7 @@ class Microbatches:
         whole, program, draws = self._divided_in_parts()
         of_whole, outputs = self._in_whole(whole, program)
         axes = {**program.axes, **self._axes_outside_loops(of_whole)}
+        self._check_lengths(program, of_whole)
         numbered_leaves = [jnp.zeros((), jnp.int32), *step.leaves]
         inputs, constants = program.program.inputs, program.program.constants
         inside = program.program.environment(numbered_leaves)
@@ -164,10 +180,36 @@ class Microbatches:
             is_divided = any(v in axes and v not in found for v in variables_of(op.invars))
             if is_divided or axes.keys().isdisjoint(op.outvars):
                 continue
-            if commutes(of_whole[op].eqn, op.eqn, self._count, may_make=False):
+            if self._is_same_for_a_part(of_whole[op], op):
                 evaluate([op], inside)
                 found.update(op.outvars)
         return found
+
+    def _is_same_for_a_part(self, whole: Operation, part: Operation) -> bool:
+        """Return whether an operation computes the same for a part, except for the length of the batch axis."""
+        literals = zip(whole.eqn.invars, part.eqn.invars, strict=True)
+        return commutes(whole.eqn, part.eqn, self._count, may_make=False) and all(
+            equal_values(jax_compat.literal_value(one), jax_compat.literal_value(other))
+            for one, other in literals
+            if jax_compat.is_literal(one) and jax_compat.is_literal(other)
+        )
+
+    def _check_lengths(self, program: Divided, of_whole: Mapping[Operation, Operation]) -> None:
+        """Raise PlanError if a loss reads an operation outside of loops that depends on the length of the batch.
+
+        The proof assumes that the operations of a loss run for a part. Those that only read the results of earlier
+        loops run for the whole batch.
+        """
+        in_losses, read = in_passes(program.program), set[Variable]()
+        for loop in reversed(program.loops):
+            for op in operations_before(read, loop.after):
+                if op in in_losses and not self._is_same_for_a_part(of_whole[op], op):
+                    raise PlanError(
+                        f"A loss of {self._step.name} computes a value from the length of the batch and from another "
+                        f"gradient, but not from the batch ({op.name} in {op.lines}), which microbatches= does not "
+                        "support. Compute the value outside of the loss."
+                    )
+            read.update(v for op in loop.each for v in variables_of(op.invars))
 
     def _axes_outside_loops(self, of_whole: Mapping[Operation, Operation]) -> dict[Variable, int]:
         """Return the batch axes of the results of operations for a part, given those for the whole batch.
@@ -302,7 +344,7 @@ class Microbatches:
         """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws."""
         losses: tuple[list[Any], list[Any]] = ([], [])
         whole, plain = (
-            flat_program(self._step.jaxpr(parts, _record_losses(found)))
+            step_program(self._step.jaxpr(parts, _record_losses(found)))
             for parts, found in zip((1, self._count), losses, strict=True)
         )
         try:
@@ -316,7 +358,7 @@ class Microbatches:
         ):
             return *both, draws
         remaining = iter(whole_losses)
-        numbered = flat_program(
+        numbered = step_program(
             self._step.jaxpr(self._count, lambda loss, which: self._loss_of_part(loss, next(remaining), which))
         )
         axes = self._axes_like(plain, both[1].axes, numbered)

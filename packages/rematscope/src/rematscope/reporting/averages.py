@@ -22,6 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
+from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.reporting.arrays import with_explicit_sharding
 from rematscope.reporting.batch_axis import (
     NotPaired,
@@ -186,12 +187,17 @@ def _why_not_returned(
 
 
 def prove_or_explain(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
-    """Return what `prove` returns, or the reason why the step cannot be divided at all."""
+    """Return what `prove` returns, or the reason why the step cannot be divided at all.
+
+    An error that the step raises for its whole batch too is raised as it is.
+    """
     try:
         return prove(step, count)
     except PlanError as error:
         return str(error), None
     except Exception as error:  # any error that the step raises for another batch size
+        with outside_traces(keeps_axes=True):
+            jax.eval_shape(step.step.run, *step.step.types(1))
         return explain_other_size(step.step, error), None
 
 

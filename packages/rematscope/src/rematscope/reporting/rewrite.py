@@ -507,9 +507,7 @@ class _Program:
 
     def _prove_microbatches(self, step: FlatStep) -> WholeValues | None:
         """Return what `prove` returns about the microbatches of a step; raise PlanError if they are not proved."""
-        whole = WholeStep(step)
-        whole.program  # noqa: B018  An error of the step as written is raised as it is.
-        why, values = prove_or_explain(whole, self._function.changes.microbatches)
+        why, values = prove_or_explain(WholeStep(step), self._function.changes.microbatches)
         if why:
             raise PlanError(why)
         return values

@@ -22,7 +22,7 @@ def normalize(x):
 
 
 @jax.checkpoint
-def edge_bias(pairs, w):
+def remat_edge_bias(pairs, w):
     """Return the attention biases `(b, a, n, n)`; save only the inputs."""
     edges = jax.nn.silu(pairs * w["scale"] + w["shift"])
     return jnp.einsum("bijc,ca->baij", edges, w["bias"])
@@ -34,11 +34,11 @@ def attention(q, k, v, bias):
     return jnp.einsum("baqk,bkae->bqae", jax.nn.softmax(scores), v)
 
 
-def layer(x, w, pairs):
+def remat_layer(x, w, pairs):
     """Return the layer's output, `(b, n, d)`."""
     h = normalize(x)
     q, k, v = (jnp.einsum("bnd,dae->bnae", h, w[name]) for name in ("query", "key", "value"))
-    context = attention(q, k, v, edge_bias(pairs, w))
+    context = attention(q, k, v, remat_edge_bias(pairs, w))
     x = x + jnp.einsum("bnae,aed->bnd", context, w["out"])
     return x + jax.nn.silu(normalize(x) @ w["up"]) @ w["down"]
 
@@ -55,5 +55,5 @@ def read_oom(params, x, pairs, targets):
     Returns:
       The mean squared error, a scalar.
     """
-    x, _ = jax.lax.scan(lambda x, w: (layer(x, w, pairs), None), x, params)
+    x, _ = jax.lax.scan(lambda x, w: (remat_layer(x, w, pairs), None), x, params)
     return jnp.mean((x - targets) ** 2)

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 
 
 @functools.partial(jax.checkpoint, prevent_cse=False)
-def layer(w, x):
+def remat_layer(w, x):
     """Compute one layer, saving only its arguments: w of shape (d, d) and x of shape (d,)."""
     return x + jnp.sin(w @ jnp.sin(x))
 
@@ -37,5 +37,5 @@ def scan_layers(ws, x):
     Returns:
       An array of shape (d,) and that dtype.
     """
-    x, _ = jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws)
+    x, _ = jax.lax.scan(lambda x, w: (remat_layer(w, x), None), x, ws)
     return x

@@ -99,5 +99,27 @@ def test_exercise_page_passes_with_its_solution_in_place(name, tmp_path, monkeyp
     assert verdict.exercise == slug and verdict.passed, verdict
 
 
+@pytest.mark.parametrize("path", EXERCISES, ids=name_of)
+def test_a_worked_answer_in_its_cell_changes_no_function_that_the_page_calls(path):
+    """The comparisons after the answer need the page's functions unmodified."""
+    slug = re.sub(r"^\d+_", "", path.stem)
+    cells = code_cells(nbformat.read(path, as_version=4))
+    page = functions("\n".join(cell.source for cell in cells))
+    answer = functions((ROOT / "solutions" / f"{slug}.py").read_text())
+    changed = {name for name in page.keys() & answer.keys() - {slug} if code(page[name]) != code(answer[name])}
+    called = {node.id for function in page.values() for node in ast.walk(function) if isinstance(node, ast.Name)}
+    assert changed & called == set()
+
+
+def functions(source: str) -> dict[str, ast.FunctionDef]:
+    return {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+
+
+def code(function: ast.FunctionDef) -> str:
+    """Return a function's code without its docstring and comments."""
+    body = function.body[ast.get_docstring(function) is not None :]
+    return "\n".join(map(ast.unparse, [function.args, *function.decorator_list, *body]))
+
+
 def defines(source: str, name: str) -> bool:
     return any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.parse(source).body)

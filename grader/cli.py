@@ -490,7 +490,7 @@ def main(child: CheckChild | None) -> None:
         finally:
             sys.stdout.flush()
     except OSError as error:
-        if _takes_more(sys.stdout.fileno()):
+        if _is_writable(sys.stdout.fileno()):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again when it exits
         if not isinstance(error, BrokenPipeError):  # a closed pipe is normal, for example after `| head`
@@ -499,7 +499,7 @@ def main(child: CheckChild | None) -> None:
         sys.exit(_NOT_SAID)
 
 
-def _takes_more(descriptor: int) -> bool:
+def _is_writable(descriptor: int) -> bool:
     try:
         os.write(descriptor, b"\n")
     except OSError:

@@ -122,10 +122,10 @@ def agree(run: AnswerRun, index: int, both: Both) -> bool:
         error = abs(as_float(in_float64) - as_float(exact)).max(initial=0.0)
         if not error <= _rounding_error(run, index, wanted):
             return False
-    return close(got, want, times=ROUNDING) or as_sensitive(run, index, got, wanted)
+    return close(got, want, times=ROUNDING) or is_as_sensitive(run, index, got, wanted)
 
 
-def as_sensitive(run: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
+def is_as_sensitive(run: AnswerRun, index: int, got: np.ndarray, wanted: Callable[[CaseRun], np.ndarray]) -> bool:
     """Return whether rounding can explain the error of a result, given how sensitive the right result is to rounding.
 
     Args:

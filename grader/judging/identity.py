@@ -19,7 +19,7 @@ import scipy  # scipy.optimize is imported at its first use
 
 from grader.exercises.observation import ResidualKind
 from grader.judging.answer_run import AnswerRun, CaseRun
-from grader.judging.comparison import OF_SHADOW, ROUNDING, as_float, as_sensitive, close, tolerance
+from grader.judging.comparison import OF_SHADOW, ROUNDING, as_float, close, is_as_sensitive, tolerance
 from grader.stablehlo.execution import Arrays
 
 # Values with more dimensions are not tried in every order of dimensions; dimensions of size 1 do not count.
@@ -258,17 +258,17 @@ def _wrong_cases(run: AnswerRun, gradients: Arrays, times: float = 1) -> list[in
     """Return the cases in which gradients are wrong; with larger tolerances, only those that rounding does not
     explain."""
 
-    def right(index: int, place: int, got: np.ndarray) -> bool:
+    def agrees(index: int, place: int, got: np.ndarray) -> bool:
         case_run = run.cases[index]
         rounded = case_run.shadow_of.wanted_gradients[place] if case_run.shadow_of else None
         if close(got, case_run.wanted_gradients[place], times, rounded):
             return True
-        return times > 1 and as_sensitive(run, index, got, lambda case_run: case_run.wanted_gradients[place])
+        return times > 1 and is_as_sensitive(run, index, got, lambda case_run: case_run.wanted_gradients[place])
 
     return [
         index
         for index, own in enumerate(gradients)
-        if not all(right(index, place, got) for place, got in enumerate(own))
+        if not all(agrees(index, place, got) for place, got in enumerate(own))
     ]
 
 

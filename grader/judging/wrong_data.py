@@ -79,14 +79,14 @@ def _different_answers(answers: Sequence[_Answer], task: Task, expect: Expect) -
         if misfit := misfits.get(answer.question.name):
             yield misfit
         elif not answer.is_of(answer.want):
-            yield _is_different(answer, explained.get(answer.question.name), expect)
+            yield _difference_finding(answer, explained.get(answer.question.name), expect)
 
 
 def _wrong_form(answer: _Answer, task: Task) -> CaseFinding | None:
     """Return the finding about data of the wrong form, or with a name that the page does not have."""
     question, got, want = answer
     if not _has_form(got, want):
-        return _wrong_type(question, task, _expected_text(want), _returned_text(got, want))
+        return _wrong_type_finding(question, task, _expected_text(want), _returned_text(got, want))
     if isinstance(want, Choice) and (unknown := _unknown_name(got, want)):
         text = f"{unknown!r} is not one of the names on the page."
         ask = "Which name on the page stands for that value?"
@@ -103,7 +103,7 @@ def _expected_text(want: Any) -> str:
     )
 
 
-def _is_different(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> CaseFinding:
+def _difference_finding(answer: _Answer, mistake: KnownMistake | None, expect: Expect) -> CaseFinding:
     question, got, want = answer
     chosen = isinstance(want, Choice)
     expected, given = _expected_text(want), _printable_text(got, want)
@@ -245,7 +245,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
         if isinstance(cost, CaseFinding):
             yield cost
         elif isinstance(cost, Impossible):
-            yield _is_impossible(answer, cost, behind.get(cost), task)
+            yield _impossible_finding(answer, cost, behind.get(cost), task)
         elif cost > answer.want.least:
             want = answer.want
             text = f"Your {want.what}{_numbers_text(answer.question, task)} needs more {want.unit} than necessary"
@@ -263,7 +263,7 @@ def _compute_cost(answer: _Answer, task: Task) -> int | CaseFinding | Impossible
     """Return the cost of an answer, or why it has none: its form is wrong, or it breaks a rule."""
     question, got, want = answer
     if not isinstance(got, list):
-        return _wrong_type(question, task, task.returns, _returned_text(got, got))
+        return _wrong_type_finding(question, task, task.returns, _returned_text(got, got))
     try:
         cost: int = want.cost(got)
         return cost
@@ -271,7 +271,7 @@ def _compute_cost(answer: _Answer, task: Task) -> int | CaseFinding | Impossible
         return error
 
 
-def _is_impossible(answer: _Answer, error: Impossible, mistake: KnownMistake | None, task: Task) -> CaseFinding:
+def _impossible_finding(answer: _Answer, error: Impossible, mistake: KnownMistake | None, task: Task) -> CaseFinding:
     question, _, want = answer
     says, ask = (error.text, error.ask)
     if mistake:
@@ -332,7 +332,7 @@ def _numbers_text(question: Question, task: Task) -> str:
     return f" for {joined(numbers)}" if numbers else ""
 
 
-def _wrong_type(question: Question, task: Task, expected: str, got: str) -> CaseFinding:
+def _wrong_type_finding(question: Question, task: Task, expected: str, got: str) -> CaseFinding:
     text = f"Your answer returns {got} instead of {task.returns}."
     finding = Finding(
         FindingKind.WRONG_TYPE, text, expected=expected, got=got, next=f"What should {task.signature} return?"

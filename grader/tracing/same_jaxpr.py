@@ -41,7 +41,7 @@ class Trace:
         """Return the literal's value or the array."""
         return atom.val if is_literal(atom) else self._constants[atom]
 
-    def depends(self, atom: Any) -> bool:
+    def depends_on_arguments(self, atom: Any) -> bool:
         """Return whether a value is computed from any argument."""
         if self._dependent is None:
             self._dependent = set(self.inputs)
@@ -95,7 +95,7 @@ def _same_constants(one: Trace, other: Trace, a: Any, b: Any) -> bool:
         return False
     value = other.constant(b)
     if isinstance(value, jax.core.Tracer):
-        return not one.depends(a) and a.aval.shape == value.shape and a.aval.dtype == value.dtype
+        return not one.depends_on_arguments(a) and a.aval.shape == value.shape and a.aval.dtype == value.dtype
     return one.is_constant(a) and _same_arrays(one.constant(a), value)
 
 

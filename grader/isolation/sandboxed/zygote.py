@@ -198,10 +198,10 @@ class Memory:
         self._most = _counted_bytes(self._open_status("self/status")) + most
 
     def of(self, process: int) -> None:
-        """Set the process whose memory `look` checks."""
+        """Set the process whose memory `exceeds_limit` checks."""
         self._status, self._threads = self._open_status(f"{process}/status"), self._open_status(f"{process}/task")
 
-    def look(self) -> bool:
+    def exceeds_limit(self) -> bool:
         """Check the memory, and return whether any check so far has found more than the limit."""
         self.too_much |= (_counted_bytes(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
@@ -270,7 +270,7 @@ def _watch_worker(worker: int, asker: socket.socket, reader: int, memory: Memory
                 os.kill(worker, signal.SIGKILL)
                 poll.unregister(asker)
                 since = None
-        if not over and memory.look():
+        if not over and memory.exceeds_limit():
             os.kill(worker, signal.SIGKILL)
         if since is not None and not over:
             now, used = time.monotonic(), time.clock_gettime(clock)

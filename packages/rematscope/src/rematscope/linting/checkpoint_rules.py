@@ -69,7 +69,7 @@ def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> It
     outer = group[0].outer
     if linted.remat3 and outer is not None:
         return  # jax_remat3 puts a barrier around its recompute
-    if merged := [c for c in group if c.with_its_forward_pass]:
+    if merged := [c for c in group if c.runs_with_forward_pass]:
         if outer is None:
             is_undone = any(_has_matmuls(c) or not _has_loops(c) for c in merged)
         else:
@@ -84,7 +84,7 @@ def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> It
             )
             yield LintFinding(LintKind.UNDONE, text, merged[0].source)
             return
-    if crowded := [c for c in group if not c.with_its_forward_pass and _shares_body(linted, c)]:
+    if crowded := [c for c in group if not c.runs_with_forward_pass and _shares_body(linted, c)]:
         now, then = (estimate_compiled_bytes(t) for t in (linted.trace, linted.with_barriers(crowded)))
         if now > then * _NOTABLE and _matmul_count(linted.trace) > _matmul_count(linted.without(crowded)):
             text = (

@@ -110,7 +110,7 @@ class Checkpoint:
         return next((eqn for eqn in reversed(self.around) if has_own_computations(eqn)), None)
 
     @property
-    def with_its_forward_pass(self) -> bool:
+    def runs_with_forward_pass(self) -> bool:
         """Whether the recompute is in the same computation of the compiled program as the first run.
 
         A loop or a `cond` becomes two in the compiled program: one for the forward and one for the backward pass.

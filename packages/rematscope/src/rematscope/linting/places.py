@@ -103,7 +103,7 @@ def _handed_over(equation: Equation, values: Values) -> Equation | None:
     None if the library computes something else from it, or several values.
     """
     followed = {equation}
-    while not _in_hand(equation, values):
+    while not _has_user_line(equation, values):
         readers = values.readers(equation.outputs[0])
         # In a loop, the only reader may be an operation that was already followed: the next iteration's.
         if len(readers) != 1 or readers[0].primitive not in _AS_GOOD or readers[0] in followed:
@@ -117,7 +117,7 @@ def _handed_over(equation: Equation, values: Values) -> Equation | None:
 _AS_GOOD = SAME_DATA | {"add", "sub", "mul", "neg"}
 
 
-def _in_hand(equation: Equation, values: Values) -> bool:
+def _has_user_line(equation: Equation, values: Values) -> bool:
     """Return whether a line of the user's code computes a value, or calls an operation that reads it."""
     if (source := equation.source) is None or source.caller is None:
         return True

@@ -219,7 +219,7 @@ def _compile_call(
             if (full := out_of_memory(str(error))) is None:
                 raise
             # a GPU fails when it runs, not when it compiles
-            raise TargetError(does_not_fit_text(passes.function, target, full)) from None
+            raise TargetError(out_of_memory_text(passes.function, target, full)) from None
         return time.perf_counter() - start
 
     # JAX may return None for both on backends that are not a valid target.
@@ -233,12 +233,12 @@ def _compile_call(
 
 def _not_fitting(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
-        raise TargetError(does_not_fit_text(passes.function, target, full))
+        raise TargetError(out_of_memory_text(passes.function, target, full))
 
     return Compiled({}, b"", lowered, b"", run, full)
 
 
-def does_not_fit_text(function: str, target: str, full: OutOfMemory) -> str:
+def out_of_memory_text(function: str, target: str, full: OutOfMemory) -> str:
     """Return a message that a function does not fit in the memory of a target, with advice."""
     return (
         f"{function} does not fit into the memory of a {usual_spelling(target)}: {full.text}. Save less, reduce the "

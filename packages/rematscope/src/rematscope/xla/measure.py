@@ -27,7 +27,7 @@ from rematscope.tracing.entry_points import with_own_options
 from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of, trace_call, whole_cost
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import chains_not_counted, collectives_in
-from rematscope.xla.compiling import Compiled, check_target, compile_both, does_not_fit_text, usual_spelling
+from rematscope.xla.compiling import Compiled, check_target, compile_both, out_of_memory_text, usual_spelling
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 
@@ -246,7 +246,7 @@ class Measurement(View):
             notes += uncounted(self.made.module)
             notes += chains_not_counted(self.made.module)
         else:
-            notes.append(does_not_fit_text("It", target, full))
+            notes.append(out_of_memory_text("It", target, full))
         if uncounted_text := whole_cost(passes).uncounted_text:
             notes.append(f"Some predicted operations are {uncounted_text}.")
         notes += [doubt] if (doubt := estimate_warning(passes, self.predicted_peak_bytes)) else []

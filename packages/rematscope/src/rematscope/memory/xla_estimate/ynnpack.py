@@ -38,7 +38,7 @@ def ynnpack_groups(
     makers = {v: equation for equation in equations for v in equation.outputs}
     last: dict[Equation, Equation] = {}
 
-    def alone(value: Value, group: Collection[Equation]) -> bool:
+    def is_read_only_in(value: Value, group: Collection[Equation]) -> bool:
         return value not in written and all(reader in group for reader in readers.get(value, ()))
 
     for start in reversed(equations):
@@ -54,7 +54,7 @@ def ynnpack_groups(
                     maker = makers.get(value)
                     if maker is None or maker in last or maker in group:
                         continue
-                    if alone(value, group) and _is_computed(maker):
+                    if is_read_only_in(value, group) and _is_computed(maker):
                         group[maker] = None
                         pending.append(maker)
                         grown = True

@@ -885,6 +885,17 @@ def perplexity_in_a_checkpoint(w, x, y):
     return w - gradient, jax.checkpoint(lambda value, x: (jnp.exp(value), jnp.mean(x)))(value, x)
 
 
+def scaled_by_the_value_of_another_loss(w, x, y):
+    value, gradient = jax.value_and_grad(mean_of_squares)(w, x, y)
+    return jax.grad(lambda w: mean_of_squares(w, x, y) * value)(w - gradient)
+
+
+def scaled_by_a_mean_at_other_weights(w, x, y):
+    baseline = mean_of_squares(w, x, y)
+    w = w - jax.grad(mean_of_squares)(w, jnp.sin(x), y)
+    return jax.grad(lambda w: mean_of_squares(w, x, y) * baseline)(w)
+
+
 def of_examples(w, x, y):
     return jax.vmap(jax.value_and_grad(lambda w, x, y: squares(w, x[None], y[None])[0]), (None, 0, 0))(w, x, y)
 
@@ -981,6 +992,7 @@ SEVERAL = [
 ]
 SEVERAL += [actor_and_critic, actor_with_a_checkpoint]
 SEVERAL += [measured_after_the_gradient, measured_between_the_passes, data_in_a_checkpoint]
+SEVERAL += [scaled_by_the_value_of_another_loss, scaled_by_a_mean_at_other_weights]
 SEVERAL += [gradient_in_a_checkpoint, perplexity_in_a_checkpoint]
 PER_EXAMPLE = [norm_of_the_sum_in_a_checkpoint, of_checkpointed_examples]
 PER_EXAMPLE += [clipped, clipped_inside, of_words, of_convolutions, normalized, adversarial]

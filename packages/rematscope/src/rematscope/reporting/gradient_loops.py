@@ -277,11 +277,15 @@ class _Division:
             (self._of_example if has_axis else self._totals).update(op.outvars)
 
     def _move_to_later_loops(self) -> None:
-        """Move operations into the loop that reads their results first, if no operation outside of loops does."""
+        """Move operations into the loop that reads their results first, if no operation outside of loops does.
+
+        Only values with a batch axis move: another one, such as a mean, would be that of a part, and not of all parts.
+        """
         latest = dict.fromkeys(variables_of(self.program.outputs), 0)
         for op in reversed(self._used):
             place = self.places.get(op)
-            if place is not None and self._gradients.isdisjoint(op.outvars):
+            may_move = self._gradients.isdisjoint(op.outvars) and self._axes.keys() >= {*op.outvars}
+            if place is not None and may_move:
                 last = min((latest[v] for v in op.outvars if v in latest), default=place)
                 place = self.places[op] = max(place, last)
                 self._loop.update(dict.fromkeys(op.outvars, place))

@@ -1,8 +1,13 @@
 """The figures in the answers to the exercises' closing questions are those of the worked answers."""
 
 import ast
+import functools
 import importlib
+import inspect
+import math
 import re
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +43,18 @@ def run_page(stem):
             else:
                 exec(compile(ast.Module([node], []), "page", "exec"), names)
     return names, values, " ".join(section.partition("<details>")[2].split())
+
+
+def in_a_new_process(check):
+    """Return a test that runs `check` in a process of its own, where a page can set the number of devices."""
+
+    @functools.wraps(check)
+    def test():
+        call = f"import {__name__} as tests; tests.{check.__name__}.__wrapped__()"
+        program = f"import sys; sys.path[:] = {sys.path}; {call}"
+        subprocess.run([sys.executable, "-c", program], check=True)
+
+    return test
 
 
 def test_bytes_of_gelu():
@@ -202,3 +219,256 @@ def test_which_function_needs_the_static_flag():
             step(w, x, True)
     (bound,) = re.findall(r"`(jax\.jit\(jax\.grad\(lambda.*?\)\)\))`", answer)
     assert jnp.allclose(eval(bound, names)(w, x), names["expected"])
+
+
+def test_segments_of_the_while_loop(capsys):
+    _, _, answer = run_page("checkpointed_while")
+    printed = capsys.readouterr().out
+    figures = {int(c): (int(saved), int(peak)) for c, saved, peak in map(str.split, printed.splitlines()[-5:])}
+    saved, peak = ({c: row[i] for c, row in figures.items()} for i in (0, 1))
+    assert f"from {saved[1]} B for `c = 1` to {saved[64]:,} B for `c = 64`" in answer
+    best = min(peak, key=peak.get)
+    assert f"lowest for `c = {best}`, {peak[best]} B. It is {peak[1]:,} B for `c = 1`" in answer and peak[1] == peak[64]
+    assert "39 steps" in printed and "flies for 39 steps, so the other 25 iterations" in answer
+
+
+def test_when_the_last_matmul_of_a_block_is_saved():
+    names, _, answer = run_page("gpt_block_policy")
+    plain, arguments = names["blocks"]["plain"]
+
+    def saved(after):
+        def block(*arguments):
+            return after(checkpoint_name(plain(*arguments), "mlpwo"))
+
+        passes = trace(jax.checkpoint(block, policy=names["gpt_block_policy"]("minimal")), *arguments)
+        return {residual.name: residual.nbytes for residual in passes.residuals if residual.kind == "computed"}
+
+    def norm(x):
+        return x * jax.lax.rsqrt(jnp.mean(x**2, axis=-1, keepdims=True))
+
+    assert [*saved(lambda x: x)] == ["mlpwi"]
+    size = saved(norm)["mlpwo"]
+    assert size == saved(jnp.sin)["mlpwo"] and f"JAX saves `mlpwo`, {size / 1024:.0f} KiB here." in answer
+
+
+def test_shares_of_activation_bytes():
+    names, _, answer = run_page("activation_bytes")
+    models, modes = names["models"].values(), names["modes"]
+    rows = [[names["activation_bytes"](2048, *model, 8, mode) for mode in modes] for model in models]
+    shares = [f"{both / tensor:.1%}".replace("%", " %") for tensor, both, _ in rows]
+    assert shares[2] == shares[3] and f"{shares[2]} for 530B and 1T" in answer
+    assert f'{shares[0]} of the memory of `"tensor"` for 22B and {shares[1]} for 175B' in answer
+    assert {f"{both / full:.1f}" for _, both, full in rows} == {"2.1"} and "about 2.1 times" in answer
+
+
+def test_recompute_that_each_name_avoids():
+    names, _, answer = run_page("best_policy")
+    block, best_policy = names["block"], names["best_policy"]
+    (_, all_of_it), (some, less), (more, least) = (block.evaluate(best_policy(block, most)) for most in (0, 2000, 5000))
+    assert (best_policy(block, 2000), sorted(best_policy(block, 10**6))) == (["mid"], ["mid", "up"])
+    first, second = all_of_it - less, less - least
+    assert f"the first {some:,} bytes (`mid`) avoid {first:,} FLOPs, {first / some:.0f} FLOPs per byte." in answer
+    added = more - some
+    assert f"The next {added:,} bytes (`up`) avoid {second:,} FLOPs, {second / added:.0f} FLOPs per byte." in answer
+
+
+def test_peaks_of_shrinking_values(capsys):
+    _, _, answer = run_page("backward_order")
+    peaks = dict(line.split() for line in capsys.readouterr().out.splitlines()[-2:])
+    assert f"`abcd` has a peak of {peaks['abcd']} bytes and `cabd` of {peaks['cabd']} bytes" in answer
+
+
+def test_width_from_which_offloading_is_hidden(capsys):
+    names, _, answer = run_page("offload_carry")
+    width = math.ceil(names["rate"] / (12 * names["link"]))
+    (row,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith(f"{width} "))
+    assert f"From `d = {width:,}` on" in answer
+    assert (
+        "the transfer takes {} ns per row and the computation {} ns".format(*re.findall(r"([\d.]+) ns", row)) in answer
+    )
+
+
+@in_a_new_process
+def test_gathers_of_both_passes():
+    names, _, answer = run_page("gather_again")
+    up, down, x = (names[name] for name in ("up", "down", "x"))
+    layer = names["on_mesh"](names["gather_again"])
+    passes = trace(layer, (up, down), x)
+    assert [each.count("all_gather") for each in (passes.forward, passes.backward)] == [2, 2]
+    assert "Each pass has two." in answer
+
+    def backward(params, x, ct):
+        return jax.vjp(layer, params, x)[1](ct)
+
+    program = jax.jit(backward).lower((up, down), x, x).as_text()
+    (barrier,) = re.findall(r"(%\d+):\d+ = stablehlo.optimization_barrier ", program)
+    first = re.findall(rf"stablehlo.dot_general {barrier}#(\d+), ", program)[0]
+    gathers = re.findall(rf'"stablehlo.all_gather"\({barrier}#(\d+)\)', program)
+    assert len(gathers) == 2 and first not in gathers, "the gathers wait for the barrier, which contains ct"
+
+
+@pytest.mark.slow
+@in_a_new_process
+def test_memory_of_layers_with_fsdp():
+    names, _, answer = run_page("fsdp_layers")
+    source = inspect.getsource(importlib.import_module("solutions.fsdp_layers"))
+    (line,) = re.findall(r"shards = (.*)\n", source)
+    without = {}
+    exec(source.replace(line, "weight"), without)
+    variants = {
+        "plain": names["plain_layers"],
+        "yours": names["your_layers"],
+        "no shards": lambda params, x: without["fsdp_layers"](params, x, names["mesh"]),
+    }
+    arguments = (names["up"], names["down"]), names["x"]
+    rows = {
+        name: {row.metric: row.compiled for row in names["measure"](f, *arguments).rows} for name, f in variants.items()
+    }
+    plain, yours, whole = ({key: value / 2**20 for key, value in row.items()} for row in rows.values())
+    assert f"saves {yours['saved']} MiB instead of {plain['saved']} MiB" in answer
+    assert f"its peak is {yours['peak']:.0f} MiB instead of {plain['peak']:.1f} MiB" in answer
+    sent = [sum(value for key, value in row.items() if key.endswith("sent")) for row in (yours, plain)]
+    assert "collectives send {:.0f} MiB instead of {:.0f} MiB".format(*sent) in answer
+    assert rows["yours"]["all-gather"] == 24 and "24 all-gathers" in answer
+    outputs, peak = (f"from {yours[key]:.0f} to {whole[key]:.1f} MiB" for key in ("outputs", "peak"))
+    assert f"the outputs grow {outputs}, and the peak {peak}" in answer
+
+
+def test_recompute_that_lse_avoids():
+    _, (found,), answer = run_page("flash_like")
+    both, out = (found[name] for name in ("both", "out only"))
+    flops = out.recompute_cost.flops - both.recompute_cost.flops
+    exponentials = out.recompute_cost.transcendentals - both.recompute_cost.transcendentals
+    assert f"{flops / 1e9:.2f} GFLOPs and {exponentials / 1e6:.1f} M transcendental evaluations" in answer
+    assert f"{flops / 4096 / 1e3:.0f} kFLOPs per token" in answer
+    assert round(out.recompute_cost.flops / both.recompute_cost.flops, 2) == 2 and "Half of it" in answer
+    assert f"`lse` takes {(both.saved_bytes - out.saved_bytes) / 1024:.0f} KiB" in answer
+
+
+@pytest.mark.slow
+@in_a_new_process
+def test_memory_of_rings():
+    names, _, answer = run_page("ring_attention")
+    temporary, ring = names["temporary_bytes"], names["ring_attention"]
+
+    def checkpointed(q, k, v):
+        p = jax.lax.axis_size("devices")
+
+        @jax.checkpoint
+        def step(carry, _):
+            k, v, out = carry
+            scores = q @ k.T / k.shape[1] ** 0.5
+            out = out + jax.nn.sigmoid(scores - jnp.log(p * len(k))) @ v
+            return (names["to_next_device"](k), names["to_next_device"](v), out), None
+
+        return jax.lax.scan(step, (k, v, jnp.zeros_like(q)), length=p)[0][2]
+
+    (same,) = {temporary(p, ring) for p in (2, 4, 8)}
+    two, four, eight = (temporary(p, checkpointed) for p in (2, 4, 8))
+    assert f"allocates {same:,} bytes per device" in answer
+    assert f"allocates {two:,}, {four:,} and {eight:,} bytes: {(eight - four) // 4:,} bytes more" in answer
+    rows = jnp.ones((8 * 128, 64))
+    (stats,) = trace(names["on_mesh"](ring), rows, rows, rows).collectives().values()
+    assert stats.link_bytes == 6 * 8 * 32 * 1024 and "1.25 MiB instead of 1.5 MiB" in answer
+
+
+@pytest.mark.slow
+def test_memory_of_chunks(capsys):
+    _, _, answer = run_page("chunked_loss")
+    memory = printed_mebibytes(capsys)
+    assert f"from {memory[1]:.0f} MiB with one chunk to {memory[64]:.1f} MiB with 64 chunks" in answer
+    assert f"only to {memory[1024]:.1f} MiB with 1,024 chunks" in answer
+    rows, width, entries = 2048, 64, 8192
+    assert f"`hidden` ({rows * width * 4 / 2**20} MiB here)" in answer
+    assert f"`vocabulary` ({entries * width * 4 / 2**20:.0f} MiB)" in answer
+    assert f"logits together take {rows * entries * 4 / 2**20:.0f} MiB" in answer
+    assert f"for `d` from {rows * entries // (rows + entries) + 1:,} on" in answer
+
+
+@pytest.mark.slow
+def test_memory_of_microbatches(capsys):
+    _, _, answer = run_page("accumulate")
+    memory = printed_mebibytes(capsys)
+    assert f"from {memory[1]} MiB to {memory[16]:.2f} MiB with 16 microbatches" in answer
+    assert f"only to {memory[64]:.2f} MiB with 64 and {memory[256]:.2f} MiB with 256" in answer
+    assert f"{2 * 64 * 256 * 4 / 2**20} MiB for both matrices" in answer
+
+
+def printed_mebibytes(capsys):
+    """Return the lines `number MiB MiB` of a page's last section as a dictionary."""
+    lines = re.findall(r"^(\d+) ([\d.]+) MiB$", capsys.readouterr().out, re.MULTILINE)
+    return {int(number): float(size) for number, size in lines}
+
+
+def test_bytes_and_flops_of_adapters():
+    names, _, answer = run_page("lora_layer")
+    frozen, adapters = names["frozen"], names["adapters"]
+    costs = {
+        rows: [trace(f, frozen, adapters, jnp.ones((rows, 512))) for f in names["variants"].values()]
+        for rows in (1024, 8192)
+    }
+    merged, separate = (each.bytes_by_kind()["computed"] / 2**20 for each in costs[1024])
+    assert f"The definition saves {merged:.0f} MiB" in answer
+    assert f"The worked answer saves {separate:.2f} MiB" in answer
+    more = {f"{merged.cost.flops / separate.cost.flops - 1:.0%}" for merged, separate in costs.values()}
+    assert more == {"48%"} and "takes 48 % more FLOPs in both passes" in answer
+    weight = frozen["up"].nbytes
+    rows = 10 * weight // (2048 * 4)
+    assert f"with {rows:,} rows" in answer and f"One weight takes {weight / 2**20:.0f} MiB" in answer
+
+
+@in_a_new_process
+def test_peak_of_microbatches_with_fsdp():
+    names, _, answer = run_page("microbatch_fsdp")
+    table = compare(names["variants"], names["weights"], names["x"])
+    peaks = [row.peak_bytes / 2**20 for row in table.rows]
+    assert "falls from {:.1f} to {:.1f} and {:.2f} MiB".format(*peaks) in answer
+    one, all_rows = names["one"], names["found"]
+    saved = [each.device_bytes_by_kind()["computed"] / 2**20 for each in (one, all_rows)]
+    assert "save {:.2f} instead of {:.1f} MiB of layer inputs".format(*saved) in answer
+    sent = [sum(stats.link_bytes for stats in each.collectives().values()) / 2**20 for each in (one, all_rows)]
+    assert f"16 times {sent[0]} MiB, {16 * sent[0]:.0f} instead of {sent[1]} MiB" in answer
+
+
+def test_attention_weights_of_many_heads():
+    names, (found,), answer = run_page("read_oom")
+    assert found["unmodified"].saved_bytes > found["yours"].saved_bytes
+    shape = names["shape"]
+    projection = shape(6, 512, 64, 8)
+    params = names["params"] | {"query": projection, "key": projection, "value": projection}
+    params |= {"out": shape(6, 64, 8, 512), "scale": shape(6, 16), "shift": shape(6, 16), "bias": shape(6, 16, 64)}
+    x, pairs = names["x"], shape(4, 1024, 1024, 16)
+    rows = residual_table(names["read_oom"], params, x, pairs, x).rows
+    large = [row for row in rows if row.nbytes >= 6 * 2**30]
+    assert sum(len(row.values) for row in large) == 2
+    assert "two arrays `f32[6,4,64,1024,1024]`, 6 GiB each" in answer
+
+
+@in_a_new_process
+def test_configurations_of_sequence_lengths():
+    _, _, answer = run_page("choose_configuration")
+    module = importlib.import_module("solutions.choose_configuration")
+
+    def choices():
+        return {
+            (length, gib): module.choose_configuration(4096, length, 32, batch, 64, gib * 2**30)[:2]
+            for length, batch in ((2048, 128), (8192, 32), (32768, 8))
+            for gib in (24, 32, 64)
+        }
+
+    before = choices()
+    assert all(before[2048, gib] == before[8192, gib] for gib in (24, 32, 64))
+    (first, a), (second, b), (third, c) = (before[2048, gib] for gib in (24, 32, 64))
+    assert (
+        f"`{first}` with {a} microbatches for 24 GiB, `{second}` with {b} for 32 GiB, and `{third}` with {c}" in answer
+    )
+    assert [before[32768, gib][1] for gib in (24, 32, 64)] == [8] * 3
+    assert "`{}`, `{}` and `{}`, each with 8".format(*(before[32768, gib][0] for gib in (24, 32, 64))) in answer
+    module.FLOPS_PER_BYTE = 0
+    changed = {key: choice for key, choice in choices().items() if choice != before[key]}
+    assert changed == {
+        (2048, 24): ("minimal_with_context", 64),
+        (2048, 32): ("minimal_with_context", 32),
+        (8192, 32): ("minimal_with_context", 32),
+    }
+    assert "with 2,048 tokens, to 64 microbatches for 24 GiB and to 32 for 32 GiB; with 8,192 tokens, to 32" in answer

@@ -225,6 +225,12 @@ def test_an_argument_without_args_says_where_arguments_are_written(said):
     assert "unrecognized arguments: --memry" in said("the_model:block", "--memry", "3")[2]
 
 
+def test_an_unknown_command_says_which_exist(said):
+    status, out, err = said("lint", "the_model:block", "--args", *TYPES)
+    assert (status, out) == (2, "")
+    assert "no command 'lint'" in err and "report the_model:block" in err and "rematscope.lint" in err
+
+
 def test_a_function_that_makes_no_arguments_is_reported(said):
     status, out, err = said("the_model:block", "--args", "the_model:drawn")
     assert (status, out) == (2, "")

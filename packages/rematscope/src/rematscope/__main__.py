@@ -108,6 +108,12 @@ def _run_show(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--device", metavar="NAME", help='also show the estimated time of each line on this device, such as "tpu v5e"'
     )
+    if len(arguments) > 1 and ":" not in arguments[0] and ":" in arguments[1] and not arguments[0].startswith("-"):
+        parser.error(
+            f"there is no command {arguments[0]!r}. The only command is report: python -m rematscope report "
+            f"{arguments[1]}. Without a command, python -m rematscope {arguments[1]} shows both programs. Call other "
+            "functions, such as rematscope.lint, in Python."
+        )
     asked = _parse_command(parser, arguments)
 
     def view_of(function: Callable[..., Any], given: Sequence[Any]) -> tuple[View, dict[str, Any] | None]:

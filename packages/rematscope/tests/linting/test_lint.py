@@ -449,6 +449,17 @@ def test_places_in_loops_and_layers_count_all_of_them():
     (in_scan, *_), (in_layers, *_) = lint(unnamed(scanned), *ARGS).places, lint(unnamed(layers), *ARGS).places
     assert in_scan.type == in_layers.type == "f32[16,8]"
     assert (in_scan.nbytes, in_layers.nbytes) == (5 * 512, 4 * 512)
+    assert (in_scan.count, in_layers.count) == (5, 4)
+    assert "5 × f32[16,8]" in str(lint(unnamed(scanned), *ARGS))
+
+
+def test_a_convolution_is_not_called_a_matmul():
+    def convolve(x, w):
+        return jnp.sin(lax.conv(x, w, (1, 1), "SAME"))
+
+    found = lint(lambda x, w: convolve(convolve(x, w), w), array(2, 4, 8, 8), array(4, 4, 3, 3))
+    assert {place.value for place in found.places} <= {"the result of a convolution", "the input of a convolution"}
+    assert found.places
 
 
 @pytest.mark.parametrize("depth", [2, 4])

@@ -163,6 +163,8 @@ def test_a_step_whose_arguments_do_not_fit_is_refused_immediately():
 def test_a_capacity_is_needed_and_explained():
     with pytest.raises(rematscope.PlanError, match="needs a capacity"):
         rematscope.report(jnp.sin, 1.0)
+    with pytest.raises(rematscope.PlanError, match=r"memory=16 is 16 bytes\. Did you mean '16 GiB'\?"):
+        rematscope.report(jnp.sin, 1.0, memory=16)
     with pytest.raises(rematscope.PlanError, match="memory='much'"):
         rematscope.report(jnp.sin, 1.0, memory="much")
     with pytest.raises(rematscope.TargetError, match=r"Give one of .*report needs only its memory: memory='24 GiB'"):

@@ -69,6 +69,7 @@ class NameSuggestion:
       type: the dtype and shape, such as `f32[8,64]`; in a loop, those of one iteration.
       nbytes: the bytes that saving the value adds, summed over all layers in which the line computes this type. A name
         on the line also saves the values of the other types, each of which is a suggestion of its own.
+      count: the number of arrays of this type that have these bytes, such as one per layer of a scan.
       avoided: the FLOPs and transcendentals that are no longer recomputed if the value is saved in addition to all
         names that have an effect.
       module: the modules that run the line, such as `layers_0…63/attention`, from JAX's name stack; else "".
@@ -83,6 +84,7 @@ class NameSuggestion:
     avoided: int = 0
     module: str = ""
     alternative: str = ""
+    count: int = 1
 
     def __str__(self) -> str:
         return f"{self.value} on {line_text(self.source)} ({self.type})"

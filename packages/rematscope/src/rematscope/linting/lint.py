@@ -92,7 +92,8 @@ def _suggestion_table(places: Sequence[NameSuggestion], what: str, attribute: st
     sizes, avoided = [bytes_text(place.nbytes) for place in shown], amount_texts([place.avoided for place in shown])
     for place, *amounts in zip(shown, sizes, avoided, strict=True):
         line = "\n".join(filter(None, [place.module, str(place.source or "")]))
-        rows.append([place.value, place.type, *amounts, line, *[place.alternative] * len(instead)])
+        kind = place.type if place.count == 1 else f"{place.count} × {place.type}"
+        rows.append([place.value, kind, *amounts, line, *[place.alternative] * len(instead)])
     if len(places) > _SHOWN:
         what += f"; {_SHOWN} of {len(places)} are shown, .{attribute} has all"
     return [TextTable(rows, what, ("Bytes", "Recompute avoided"))]

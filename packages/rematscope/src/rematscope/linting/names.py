@@ -131,8 +131,13 @@ class Names:
                 if less < cost and self._is_worth_a_name(name, saved):
                     candidate = self.candidates[name]
                     module = common_path(equation.module for equation in candidate.equations)
+                    size = max(1, candidate.equations[0].outputs[0].device_bytes)
                     found[name] = dataclasses.replace(
-                        candidate.place, nbytes=more - nbytes, avoided=int(cost - less), module=module
+                        candidate.place,
+                        nbytes=more - nbytes,
+                        count=max(1, round((more - nbytes) / size)),
+                        avoided=int(cost - less),
+                        module=module,
                     )
         return found
 

@@ -44,9 +44,10 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
     found: dict[Equation | None, _Use] = {}  # None for arguments, which have no line
     for each in values.equations:
         if each.primitive in MATMULS:
-            found[each] = _Use("the result of a matmul", each)
+            what = "a convolution" if each.primitive == "conv_general_dilated" else "a matmul"
+            found[each] = _Use(f"the result of {what}", each)
             for value in each.inputs:
-                found.setdefault(values.origin(value), _Use("the input of a matmul", each))
+                found.setdefault(values.origin(value), _Use(f"the input of {what}", each))
         elif each.primitive == "exp" and (shifted := values.softmax_input(each)) is not None:
             found.setdefault(values.origin(shifted), _Use("the input of a softmax", each))
     if not found:

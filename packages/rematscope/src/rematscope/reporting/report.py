@@ -626,6 +626,8 @@ def report(
         raise PlanError(
             "report needs a capacity: memory='16 GiB', or device= with the name of a device, such as 'h100'."
         )
+    if isinstance(memory, int) and memory < 1024:
+        raise PlanError(f"memory={memory} is {memory} bytes. Did you mean '{memory} GiB'?")
     limit = usable_memory(rates) if memory is None and rates is not None else budget_bytes(memory or 0, "memory")
     check_count(compiles, "compiles")
     with progress() as tell, gc_paused():

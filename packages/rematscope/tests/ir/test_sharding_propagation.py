@@ -58,3 +58,62 @@ def divided():
 def test_a_result_is_divided_as_xla_divides_it(divided, name):
     predicted, compiled = divided[name]
     assert predicted == compiled
+
+
+def stacked(x, weights):
+    return lax.scan(lambda x, w: (x + jnp.tanh(x @ w[0]) @ w[1], None), x, weights)[0]
+
+
+def one_by_one(x, weights):
+    for up, down in zip(*weights, strict=True):
+        x = x + jnp.tanh(x @ up) @ down
+    return x
+
+
+INITIAL = {
+    "argument": lambda x, square, tokens: x,
+    "elementwise": lambda x, square, tokens: jnp.sin(x),
+    "centered": lambda x, square, tokens: x - x.mean(1, keepdims=True),
+    "transposed": lambda x, square, tokens: jnp.sin(x.swapaxes(0, 1)).swapaxes(0, 1),
+    "matmul": lambda x, square, tokens: x @ square,
+    "words": lambda x, square, tokens: square[tokens],
+    "broadcast": lambda x, square, tokens: jnp.broadcast_to(tokens[..., None].astype(x.dtype), x.shape),
+    "sliced": lambda x, square, tokens: jnp.concatenate([x[:, 1:], x[:, :1]], 1),
+    "constrained": lambda x, square, tokens: lax.with_sharding_constraint(x @ square, NamedSharding(OVER, P("data"))),
+}
+
+
+@pytest.mark.parametrize("loop", [stacked, one_by_one])
+def test_layers_and_their_input_compete_for_an_axis_as_in_xla(loop):
+    shapes = [
+        meshes.like(OVER, "data", shape=(16, 8, 32)),
+        meshes.like(OVER, shape=(32, 32)),
+        meshes.like(OVER, "data", shape=(16, 8), dtype=jnp.int32),
+        (meshes.like(OVER, None, "data", shape=(3, 32, 64)), meshes.like(OVER, None, None, "data", shape=(3, 64, 32))),
+    ]
+
+    def all_of_them(x, square, tokens, weights):
+        return [loop(initial(x, square, tokens), weights) for initial in INITIAL.values()]
+
+    compiled = jax.jit(all_of_them).lower(*shapes).compile().output_shardings
+    predicted = trace(all_of_them, *shapes).outputs
+    found = dict(
+        zip(
+            INITIAL,
+            ((v.on_device.shape, s.shard_shape(v.shape)) for v, s in zip(predicted, compiled, strict=True)),
+            strict=True,
+        )
+    )
+    assert {name: a for name, (a, _) in found.items()} == {name: b for name, (_, b) in found.items()}
+
+
+@pytest.mark.parametrize("axes", [("data", None), (None, "model"), ("data", "model")])
+def test_a_scatter_is_sharded_like_its_batch_and_its_readers(axes):
+    shapes = [meshes.like(OVER, *axes, shape=(16, 64)), meshes.like(OVER, axes[0], shape=(16, 3), dtype=jnp.int32)]
+
+    def loss(x, labels):
+        return jnp.sum(jnp.sin(jnp.take_along_axis(x * x, labels, 1)))
+
+    (scatter,) = (e for e in trace(loss, *shapes).backward.all_equations() if e.primitive.startswith("scatter"))
+    compiled = jax.jit(jax.grad(loss)).lower(*shapes).compile().output_shardings
+    assert [v.on_device.shape for v in (scatter.inputs[0], *scatter.outputs)] == [compiled.shard_shape((16, 64))] * 2

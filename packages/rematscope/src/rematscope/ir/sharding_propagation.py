@@ -1,25 +1,34 @@
 """Predict the shardings that a program leaves to the compiler: a result is sharded like its operands.
 
 Under automatic axes, XLA propagates shardings from operation to operation until nothing changes (GSPMD, Xu et al.,
-2021, arXiv:2105.04663). This module propagates them forward, through loops a second time if a carry's sharding changes,
-and then backward from readers to values that can be computed in shards at no cost: broadcasts, results of elementwise
-operations, stacks and carries of loops. So an update `w - lr * g` shards the gradient like the parameter. An operation
-or a constraint that shards some dimensions leaves the others to readers; a constraint on each slice does not bind the
-stack. A sum over a sharded dimension is a sum of partial sums, which devices exchange; it is replicated until an
-operation reads a shard of it. If two operands use the same mesh axis for different dimensions, the operand with more
-elements keeps it, and the other is gathered; of equally large operands, the first one keeps it.
+2021, arXiv:2105.04663). This module propagates them forward, then backward from readers to values that can be computed
+in shards at no cost: broadcasts, results of elementwise operations, stacks and carries of loops. So an update
+`w - lr * g` shards the gradient like the parameter. An operation or a constraint that shards some dimensions leaves the
+others to readers; a constraint on each slice does not bind the stack. A sum over a sharded dimension is a sum of
+partial sums, which devices exchange; it is replicated until an operation reads a shard of it. If two operands use the
+same mesh axis for different dimensions, the operand with more elements keeps it, and the other is gathered; of equally
+large operands, the first one keeps it.
+
+The order of operations decides conflicts, and is that of Shardy, XLA's partitioner (`op_priority_propagation.cc`):
+elementwise operations, reshapes and transposes propagate first, in both directions. Then matmuls, gathers and all other
+operations follow, and broadcasts are last. So a constraint in a loop's body shards the carry, even if the initial value
+is read from a table with another sharding. Without constraints, the weights in the body shard the carry before an
+initial value that comes from a gather or a matmul.
 """
 
+import enum
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rematscope.ir.program import BOOKKEEPING, RENAMES, Equation, Literal, Placement, Program, Value
+from rematscope.ir.primitives import ELEMENTWISE, REDUCTIONS
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Placement, Program, Value
 from rematscope.ir.specs import device_shape
 
 Axes = tuple[tuple[str, ...], ...]  # for each dimension, the mesh axes that it is sharded across
 
 _CONTRACTIONS = frozenset({"dot_general", "conv_general_dilated"})  # the operations with dimension numbers
 _SUMS = _CONTRACTIONS | {"gather", "scatter", "scatter-add"}
+_PASS_THROUGH = ELEMENTWISE | {"sharding_constraint", "reshape", "squeeze", "expand_dims", "transpose"}
 _ALONG = {"sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
 _ALONG |= {"cummax": "axis", "cummin": "axis"}
 
@@ -33,10 +42,13 @@ def propagate(programs: Sequence[Program], like: Mapping[Value, Value], sizes: M
       sizes: the size of each mesh axis.
     """
     spread = _Propagation(sizes)
-    for sweep, order in ((spread.forward, 1), (spread.backward, -1), (spread.forward, 1)):
-        for program in programs[::order]:
-            sweep(program)
-            spread.copy(like)
+    for program in programs:
+        spread.bind_sums(program)
+    for spread.stage in _Stage:
+        for sweep, order in ((spread.forward, 1), (spread.backward, -1), (spread.forward, 1)):
+            for program in programs[::order]:
+                sweep(program)
+                spread.copy(like)
 
 
 def read_as(equation: Equation) -> list[Placement]:
@@ -80,11 +92,26 @@ def _kept_dimensions(equation: Equation) -> list[dict[int, int]]:
     return found
 
 
+class _Stage(enum.IntEnum):
+    """The order in which operations propagate shardings: a later stage does not change what an earlier one decided."""
+
+    ELEMENTWISE = enum.auto()  # elementwise operations, reshapes, transposes, and the carries of loops
+    OTHERS = enum.auto()  # also all other operations, except from a broadcast's operand to its result
+    BROADCASTS = enum.auto()
+
+
 class _Propagation:
     def __init__(self, sizes: Mapping[str, int]):
+        self.stage = _Stage.ELEMENTWISE
         self._sizes = {axis: size for axis, size in sizes.items() if size > 1}
         self._bound: set[Value] = set()  # sums of partial sums, which are replicated before any shard is read
         self._stacks: set[Value] = set()  # stacked results of loops, which readers may divide further than each slice
+
+    def bind_sums(self, program: Program) -> None:
+        """Record which values may be sums of partial sums, before any sharding is known."""
+        for equation in program.all_equations():
+            if equation.primitive in _SUMS or equation.primitive in REDUCTIONS:
+                self._bound.update(equation.outputs)
 
     def forward(self, program: Program) -> None:
         for equation in program.equations:
@@ -95,13 +122,22 @@ class _Propagation:
                     self.forward(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
                     self._assign_axes(value, self._join_operands([(v, self._sharded_axes(v)) for v in results], value))
-            elif equation.primitive not in BOOKKEEPING and equation.primitive != "shard_map":
-                if equation.primitive in _SUMS:
-                    self._bound.update(equation.outputs)
+            elif equation.primitive in BOOKKEEPING:
+                for value, operand in zip(equation.outputs, equation.inputs, strict=True):
+                    self._assign_axes(value, self._sharded_axes(operand))
+            elif self._is_due(equation):
                 for value in equation.outputs:
                     self._assign_axes(value, self._result_axes(equation, value))
-            elif equation.primitive in RENAMES:
-                self._assign_axes(equation.outputs[0], self._sharded_axes(equation.inputs[0]))
+
+    def _is_due(self, equation: Equation) -> bool:
+        """Return whether an operation shards its results like its operands at this stage."""
+        if equation.primitive == "shard_map":
+            return False
+        if equation.primitive == "broadcast_in_dim":
+            (result,) = equation.outputs
+            is_reshape = math.prod(equation.inputs[0].shape) == math.prod(result.shape)
+            return is_reshape or self.stage == _Stage.BROADCASTS
+        return self.stage > _Stage.ELEMENTWISE or equation.primitive in _PASS_THROUGH
 
     def copy(self, like: Mapping[Value, Value]) -> None:
         for value, other in like.items():
@@ -116,6 +152,9 @@ class _Propagation:
                     for result, value in zip(equation.outputs, body.outputs, strict=True):
                         self._assign_backward(value, self._sharded_axes(result))
                     self.backward(body)
+            elif equation.primitive in BOOKKEEPING:
+                for value, operand in zip(equation.outputs, equation.inputs, strict=True):
+                    self._assign_backward(operand, self._sharded_axes(value))
             elif len(equation.outputs) == 1 and equation.primitive != "shard_map":
                 self._shard_operands_like_result(equation)
 
@@ -134,7 +173,7 @@ class _Propagation:
         (result,) = equation.outputs
         axes = self._sharded_axes(result)
         for value in equation.inputs:
-            if value.shape == result.shape and equation.primitive not in _SUMS:
+            if value.shape == result.shape and (equation.primitive not in _SUMS or value is equation.inputs[0]):
                 self._assign_backward(value, axes)
             elif equation.primitive == "broadcast_in_dim":
                 places = equation.params["broadcast_dimensions"]
@@ -200,11 +239,12 @@ class _Propagation:
                 for value, own in zip(values, program.inputs[:carries], strict=True):
                     self._assign_axes(own, self._join_operands([(value, self._sharded_axes(value))], own))
 
-        carry(loop.initial)
-        for _ in range(2):  # a second time, with the new shardings of the carries
+        if self.stage == _Stage.ELEMENTWISE:
+            carry(loop.initial)
+        for values in (body.outputs[:carries], loop.initial):  # the second time, with the new shardings of the carries
             for program in loop.bodies:
                 self.forward(program)
-            carry(body.outputs[:carries])
+            carry(values)
         for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
             self._assign_axes(result, self._sharded_axes(value))
         for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
@@ -213,7 +253,9 @@ class _Propagation:
             self._assign_axes(array, self._join_axes(self._sharded_axes(array), ((), *self._sharded_axes(part))))
 
     def _result_axes(self, equation: Equation, result: Value) -> Axes:
-        operands = [(v, self._sharded_axes(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
+        is_early = equation.primitive in ELEMENTWISE and self.stage < _Stage.BROADCASTS
+        arrays = [v for v in equation.inputs if hasattr(v.aval, "shape") and (not is_early or v.shape == result.shape)]
+        operands = [(v, self._sharded_axes(v)) for v in arrays]
         whole: Axes = ((),) * len(getattr(result, "shape", ()))
         if not operands or not whole:
             return whole if result.sharding is None else self._sharded_axes(result)
@@ -232,12 +274,15 @@ class _Propagation:
                 found = self._reshape_axes(first.shape, result.shape, axes)
             case "gather":
                 found = self._gather_axes(equation, result)
-            case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add" | "scatter" | "scatter-add":
+            case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add":
                 found = self._join_operands(_of_equal_sizes(operands, result), result)
-            case name if "axes" in params and len(first.shape) > len(whole):
-                found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
-                if any(over and d in params["axes"] for d, over in enumerate(axes)):
-                    self._bound.add(result)
+            case name if name.startswith("scatter"):
+                found = self._join_axes(axes, self._scatter_axes(equation))
+            case name if len(first.shape) > len(whole) and (name == "unstack" or "axes" in params):
+                removed = (params["axis"],) if name == "unstack" else params["axes"]
+                found = tuple(over for d, over in enumerate(axes) if d not in removed)
+                if not any(axes[d] for d in removed):
+                    self._bound.discard(result)
             case "split":  # each part is sharded across as many devices as the whole
                 parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
                 found = tuple(o if n % part == 0 else () for o, n, part in zip(axes, result.shape, parts, strict=True))
@@ -262,6 +307,34 @@ class _Propagation:
                 if axes[dimension] and not found[place] and used.isdisjoint(axes[dimension]):
                     found[place] = axes[dimension]
                     used.update(axes[dimension])
+        return tuple(found)
+
+    def _scatter_axes(self, equation: Equation) -> Axes:
+        """Return how the updates and indices of a scatter shard its operand: along slices, and along batch dimensions.
+
+        The result is a sum of partial sums only if the updates are sharded along another dimension.
+        """
+        operand, indices, updates = equation.inputs
+        numbers = equation.params["dimension_numbers"]
+        hidden = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+        slices = iter([d for d in range(len(operand.shape)) if d not in hidden])
+        batch = dict(zip(numbers.scatter_indices_batching_dims, numbers.operand_batching_dims, strict=True))
+        rest = enumerate(self._sharded_axes(indices))
+        found: list[tuple[str, ...]] = [()] * len(operand.shape)
+        is_sum = False
+        for place, over in enumerate(self._sharded_axes(updates)):
+            if place in numbers.update_window_dims:
+                dimension = next(slices)
+                if updates.shape[place] == operand.shape[dimension]:
+                    found[dimension] = over
+                continue
+            index, index_axes = next(rest)
+            if index in batch:
+                found[batch[index]] = over or index_axes
+            else:
+                is_sum |= bool(over or index_axes)
+        if not is_sum:
+            self._bound.discard(equation.outputs[0])
         return tuple(found)
 
     def _gather_axes(self, equation: Equation, result: Value) -> Axes:

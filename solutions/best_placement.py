@@ -1,4 +1,4 @@
-"""Worked answer to exercise 5: put a checkpoint around a stage only if its input is smaller than its residuals.
+"""Worked answer to exercise 6: put a checkpoint around a stage only if its input is smaller than its residuals.
 
 A checkpoint saves a stage's input instead of the stage's residuals. So it saves memory if the input takes fewer bytes.
 For a stage that narrows its input and computes few values, the residuals are smaller, and a checkpoint costs memory as

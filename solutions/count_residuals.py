@@ -1,4 +1,4 @@
-"""Worked answer to exercise 4: the leaves of the pullback are the residuals.
+"""Worked answer to exercise 5: the leaves of the pullback are the residuals.
 
 `jax.vjp(f, *args)` runs the forward pass. It returns the output and a function that runs the backward pass, the
 pullback. The pullback holds every value that the backward pass needs from the forward pass, which are the residuals. It

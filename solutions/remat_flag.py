@@ -1,4 +1,4 @@
-"""Worked answer to exercise 6: a flag that Python reads must not become a tracer.
+"""Worked answer to exercise 3: a flag that Python reads must not become a tracer.
 
 `jax.checkpoint` traces a function with tracers as arguments, which have a shape and a dtype but no value. A Python `if`
 needs a value. `static_argnums` excludes an argument, given by its position, and traces the function separately for each

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 3: the first checkpoint ends where the model is narrow.
+"""Worked answer to exercise 4: the first checkpoint ends where the model is narrow.
 
 JAX saves the arguments of a checkpointed function and none of its intermediate values. With two checkpoints, one after
 the other, the only computed value that is saved is the one that the first passes to the second. The gradient does not

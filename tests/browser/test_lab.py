@@ -102,7 +102,7 @@ BROKEN = """(elements, part) => elements.flatMap(element => {
         ("notebooks/19_from_your_framework", ".jp-RenderedMarkdown td", r"[^\W_]+"),
         ("notebooks/12_without_names", ".rematscope > pre", "forward.*backward"),
         ("exercises/01_predict_residuals", ".jp-RenderedMarkdown td code", r"\S+"),
-        ("exercises/06_remat_flag", ".jp-RenderedText pre", r"\S+"),
+        ("exercises/03_remat_flag", ".jp-RenderedText pre", r"\S+"),
         ("exercises/11_scan_layers", ".jp-RenderedText pre", ".+"),
         ("exercises/19_activation_bytes", ".jp-RenderedText pre", ".+"),
         ("exercises/31_read_oom", ".jp-RenderedMarkdown pre", ".+"),
@@ -121,7 +121,7 @@ EDGES = "all => all.map(table => [...table.rows].map(row => [...row.cells].map(e
 @pytest.mark.slow
 @in_light
 def test_in_a_narrow_window_tables_have_columns_and_stacked_programs_start_at_one_edge(lab):
-    with open_narrow(lab, "exercises/03_two_checkpoints.ipynb") as notebook:
+    with open_narrow(lab, "exercises/04_two_checkpoints.ipynb") as notebook:
         notebook.run_all()  # JupyterLab drops the style sheet of stored outputs, because this copy is not trusted
         tables = notebook.page.locator(".rs-table").evaluate_all(EDGES)
         assert tables and all(row == table[0] for table in tables for row in table)

@@ -1,1 +1,1 @@
-"""Exercise 5: checkpoints only around the stages whose inputs are smaller than their residuals."""
+"""Exercise 6: checkpoints only around the stages whose inputs are smaller than their residuals."""

@@ -1,1 +1,1 @@
-"""Exercise 4: count the residuals of a function."""
+"""Exercise 5: count the residuals of a function."""

@@ -1,1 +1,1 @@
-"""Exercise 6: checkpoint a function with a flag that Python reads."""
+"""Exercise 3: checkpoint a function with a flag that Python reads."""

@@ -1,1 +1,1 @@
-"""Exercise 3: two checkpoints for three layers, with the boundary at the narrower of two outputs."""
+"""Exercise 4: two checkpoints for three layers, with the boundary at the narrower of two outputs."""

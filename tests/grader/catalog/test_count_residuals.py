@@ -1,4 +1,4 @@
-"""The results that exercise 4's page states are those of the worked answer."""
+"""The results that exercise 5's page states are those of the worked answer."""
 
 import re
 
@@ -9,7 +9,7 @@ from solutions.count_residuals import count_residuals
 
 
 def test_the_results_on_the_page_are_those_of_the_worked_answer():
-    cells = nbformat.read(pages.ROOT / "exercises" / "04_count_residuals.ipynb", as_version=4).cells
+    cells = nbformat.read(pages.ROOT / "exercises" / "05_count_residuals.ipynb", as_version=4).cells
     names = {}
     for cell in cells:
         if cell.cell_type == "code" and ("def f(" in cell.source or "def six_sines(" in cell.source):

@@ -17,7 +17,7 @@ from grader.learner.progress import Progress
 from grader.verdicts.verdict import Outcome, Verdict
 
 NAME, NOW, BEFORE = "checkpoint_dot_policy", "10_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
-OTHER = "04_count_residuals.ipynb"
+OTHER = "05_count_residuals.ipynb"
 ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
 REAL = pages.ROOT / "exercises"
 CHAPTER, CHAPTER_BEFORE = "02_two_passes.ipynb", "03_two_passes.ipynb"

@@ -64,7 +64,7 @@ def weights_in_the_carry(ws, x):
 
 @fails_with("also saved", "layer 5's second cosine", "if the whole iteration", hint="value_inside_layer_saved_outside")
 def last_layer_left_out(ws, x):
-    """This is right in exercise 5."""
+    """This is right in best_placement."""
     return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
 
 

@@ -450,6 +450,21 @@ def test_a_function_without_operations_has_a_gradient(limit):
     assert jax.grad(auto(lambda x: x, **limit))(2.0) == 1.0
 
 
+def test_a_while_loop_with_one_condition_per_example_stops_each_example_by_itself(seed):
+    def doubled(row):  # until its sum exceeds 3, so a different number of times per row
+        _, row = lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + jnp.abs(c[1]).sum(), 2 * c[1]), (0.0, row))
+        return lax.stop_gradient(row)
+
+    def loss(w, x):
+        x = jnp.sin(x @ w)
+        return jnp.sum(jnp.sin((jax.vmap(doubled)(x) * x) @ w))
+
+    w, x = jnp.eye(4) / 2, jax.random.normal(jax.random.key(seed), (6, 4)) * jnp.arange(1.0, 7)[:, None] / 7
+    expected, rewritten = jax.value_and_grad(loss)(w, x), auto(loss, saved="1 KiB")
+    for found in (jax.value_and_grad(rewritten)(w, x), jax.jit(jax.value_and_grad(rewritten))(w, x)):
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), expected, found)
+
+
 REFUSED = {
     "an unknown number of iterations": (
         lambda x: lax.while_loop(lambda s: s.sum() < 9, jnp.sin, x).sum(),

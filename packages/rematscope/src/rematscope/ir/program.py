@@ -405,11 +405,25 @@ def _run_shard_map(equation: Equation, operands: list[Any], env: _Env) -> list[A
 
 def _run_while(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     condition, body = equation.bodies
-    start = equation.first_carry
-    result: list[Any] = jax.lax.while_loop(
-        lambda carry: _run_program(condition, carry, dict(env))[0],
-        lambda carry: _run_program(body, carry, dict(env)),
-        operands[start:],
+
+    def run_condition(carry: list[Any]) -> Any:
+        return _run_program(condition, carry, dict(env))[0]
+
+    def run_body(carry: list[Any]) -> list[Any]:
+        return _run_program(body, carry, dict(env))
+
+    def run_body_of_running(carry: list[Any]) -> list[Any]:
+        running, values = run_condition(carry), run_body(carry)
+        rows = [jnp.broadcast_to(jnp.expand_dims(running, range(running.ndim, v.ndim)), v.shape) for v in values]
+        return list(map(jax.lax.select, rows, values, carry))
+
+    carry = operands[equation.first_carry :]
+    # Under `vmap`, a loop has one condition per example. It runs until all are False, and the carry of an example
+    # stays as it is once its condition is False: JAX lowers such a loop in the same way.
+    result: list[Any] = (
+        jax.lax.while_loop(lambda carry: jnp.any(run_condition(carry)), run_body_of_running, carry)
+        if condition.outputs[0].aval.shape
+        else jax.lax.while_loop(run_condition, run_body, carry)
     )
     return result
 

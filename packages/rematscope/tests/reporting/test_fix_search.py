@@ -88,6 +88,23 @@ def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
         assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
 
 
+def test_the_report_says_why_the_batch_is_not_divided_if_another_axis_is():
+    def step(ws, x):
+        def loss(ws):
+            each = jnp.mean(jnp.tanh(jnp.tanh(x @ ws[0]) @ ws[1]), (1, 2))
+            return -jnp.mean(jax.nn.log_sigmoid(each[:4] - each[4:]))  # a pair of 4 examples, stated as a number
+
+        return jax.tree.map(lambda w, g: w - g, ws, jax.grad(loss)(ws))
+
+    args = [jnp.eye(64)] * 2, jnp.ones((8, 32, 64))
+    found = rematscope.report(step, *args, memory=args[1].nbytes + 4 * args[0][0].nbytes)
+    assert found.best is None
+    assert found._subject.in_axes == (None, 1)
+    (advice,) = (text for text in found.advice if text.startswith("The batch was divided along in_axes=(None, 1)"))
+    assert "in_axes=(None, 0). It raises TypeError" in advice
+    assert "take this number from the shape" in advice
+
+
 def test_the_parts_of_the_smallest_peak_add_up_to_its_prediction():
     """The compiled peak is another number, and nothing is known about its parts."""
     report = rematscope.report(repeated_layers, *REPEATED, memory="1 MiB")

@@ -516,6 +516,8 @@ def _further_advice(report: Report) -> list[str]:
         return []
     if why := search.refused.get("microbatches"):
         found.append(f"No microbatches: {why.removesuffix(USE_CHUNKS)}")  # the search tries chunks by itself
+    if report.best is None and (why := report._subject.why_other_axes):
+        found.append(why)
     if why := search.refused.get("auto"):
         found.append(f"No plan of auto: {why} To make one, try rewrite({report.function}, auto=…).")
     largest = [b for b in report.peak if b.kind not in ("parameters", "optimizer state", "arguments", "outputs")][:1]

@@ -19,6 +19,7 @@ from rematscope.jax_compat.vjp_hook import record_gradients
 from rematscope.memory.xla_estimate.estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
 from rematscope.reporting.averages import WholeStep, prove_or_explain
+from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import ChunkedLoss, ReadsNoBatch, chunked_batch
 from rematscope.reporting.flat_step import FlatStep, OtherSizeError, batch_shape
 from rematscope.reporting.head_axes import first_of_head, program_with_head
@@ -84,6 +85,7 @@ class Subject:
         # For each number of microbatches along these axes, why it is not possible, and whether they need whole values.
         self._proofs: dict[int, tuple[str, bool]] = {}
         self._length_error = ""  # the step's first error for another length of an axis
+        self._refused_axes: tuple[Any, ...] = ()  # the axes of this error; () if it is not the step that raises it
         self._other_axes: tuple[Any, ...] = ()  # the axes of microbatches, if they are not those of `in_axes`
         # The work of the search so far: the operations of the function, per trace, candidate for `in_axes` and proof.
         self.operations = 0
@@ -229,7 +231,9 @@ class Subject:
             try:
                 hidden, every = self._hidden_bytes(whole, candidate)
             except Exception as error:  # any error of the step for another length of this axis
-                self._length_error = self._length_error or describe_error(error)
+                if not self._length_error:
+                    self._length_error = describe_error(error)
+                    self._refused_axes = () if isinstance(error, NotPaired) else candidate
                 # Different axes of two arguments, such as time and batch, may have the same length.
                 candidates += [each for each in self._by_argument(candidate) if each not in candidates]
                 continue
@@ -411,12 +415,32 @@ class Subject:
                     kind = type_text(jax.typeof(leaf))
                     why += f" The last axis of `{path}`, {kind}, counts as that of a PRNG key (jax.random.PRNGKey)."
             if self._length_error:
-                why += f" With another length of an axis, it raises {self._length_error}"
-            advice = "If its code states the batch size as a number, take this number from the shape of an argument"
-            if self._length_error and advice not in why:
-                why += f" {advice} instead."
+                why += f" With another length of an axis, it raises {self._length_advice}"
             return f"{why} If {self.name} closes over its batch, make the batch an argument."
         return self._prove(self.microbatch_axes, count)
+
+    @property
+    def _length_advice(self) -> str:
+        """The step's error for another length of an axis, and what the user can do about it."""
+        advice = (
+            "If its code states the batch size as a number, take this number from the shape of an argument instead."
+        )
+        return self._length_error if advice in self._length_error else f"{self._length_error} {advice}"
+
+    @property
+    def why_other_axes(self) -> str:
+        """A sentence on the first axes that the search tried, if they are refused and `in_axes` are others; else ""."""
+        if not self._refused_axes or not self.in_axes:
+            return ""
+        refused, chosen = (
+            leaf_axes(self.arguments.args, self.arguments.kwargs, axes) for axes in (self._refused_axes, self.in_axes)
+        )
+        if any(one is not None and one == other for one, other in zip(refused, chosen, strict=True)):
+            return ""
+        return (
+            f"The batch was divided along in_axes={self.in_axes}, because {self.name} refuses another length of the "
+            f"axes in_axes={self._refused_axes}. It raises {self._length_advice}"
+        )
 
 
 def divisors(size: int) -> list[int]:

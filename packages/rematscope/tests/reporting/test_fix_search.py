@@ -320,6 +320,26 @@ def test_a_step_with_several_losses_runs_zeros_in_place_of_its_first_loss_only()
     assert calls == [0, 1, 0, 1, 2]
 
 
+def test_the_work_of_chunks_includes_loops_outside_of_the_gradient():
+    def loss(w, x):
+        h = jnp.tanh(x @ w)
+        for _ in range(4):
+            h = jnp.tanh(h @ w)
+        codes = jax.nn.softmax(h)
+        return jnp.mean(h**2), codes.T @ h  # as the codebook of a VQ-VAE, which the step updates without a gradient
+
+    def step(w, average, x):
+        gradient, new = jax.grad(loss, has_aux=True)(w, x)
+        return w - gradient, 0.9 * average + 0.1 * new / jnp.max(new)
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((32, 32), (32, 32), (64, 32))]
+    subject = Subject(step, args, {}, None, "cpu")
+    base = subject.traced(Changes())
+    for changes in (Changes("whole"), Changes(chunks=4, in_axes=(None, None, 0))):
+        found = subject.traced(changes)
+        assert base.work < found.work < 2 * base.work
+
+
 def test_the_work_of_a_step_with_two_gradients_is_that_of_both():
     def loss(w, x):
         h = jnp.sin(jnp.tanh(x @ w) @ w)

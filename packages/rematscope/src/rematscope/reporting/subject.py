@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError, describe_error
-from rematscope.ir.cost import Cost, operations
+from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value, type_text
 from rematscope.jax_compat.vjp_hook import record_gradients
@@ -124,20 +124,12 @@ class Subject:
                 self.operations -= self.size  # it takes far less time than a trace
                 raise
             self._check_outputs(passes)
-            cost = self._cost_of(passes)
+            cost = whole_cost(passes)
             offloaded = changes.microbatches * passes.host_bytes()
             work, link_bytes = operations(cost), cost.link_bytes + 2 * offloaded
             memory, seconds = allocations(passes, self.target), self._predicted_seconds(passes, offloaded)
             self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
         return self._traced[changes]
-
-    def _cost_of(self, passes: Trace) -> Cost:
-        """Return the cost of both passes; of a step that takes several gradients, that of the whole step.
-
-        Both passes are those of some of its gradients, and changes may decide which.
-        """
-        base = self._traced[Changes()].passes if Changes() in self._traced else passes
-        return passes.cost if base.step is None or len(base.step.gradients) < 2 else whole_cost(passes)
 
     def _predicted_seconds(self, passes: Trace, offloaded: int) -> float:
         """Return the predicted time of a step that offloads so many bytes; 0 without a device."""

@@ -18,7 +18,7 @@ from rematscope.reporting.arrays import Arguments
 from rematscope.reporting.fixes import Search
 from rematscope.reporting.flat_step import OtherSizeError
 from rematscope.reporting.report import Proposal
-from rematscope.reporting.rewrite import Changes, losses_of
+from rematscope.reporting.rewrite import NESTED, Changes, losses_of
 from rematscope.reporting.subject import Subject, divisors
 from rematscope.tracing.static_values import is_not_array
 from rematscope.tracing.trace import whole_cost
@@ -86,6 +86,56 @@ def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
     for is_complete in (True, False):
         report._search.is_complete = is_complete
         assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
+
+
+@pytest.mark.parametrize(("donated", "useful"), [((), (0, 1)), ((0,), ())])
+def test_arguments_of_a_few_bytes_are_not_donated_alone(donated, useful):
+    def step(w, count, x):
+        gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        return w - gradient / (count + 1), count + 1
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (), (64, 64))]
+    subject = Subject(jax.jit(step, donate_argnums=donated), args, {}, None, "cpu")
+    search = Search(subject, 2**16, 6, lambda *_: None)
+    search.tried[Changes()] = subject.traced(Changes())
+    assert search._useful_donation == useful
+
+
+def layers_and_head(ws, head, x):
+    """A step with nine layers and a head, which starts with the operations of a layer."""
+
+    def loss(ws, head):
+        h = x
+        for w in ws:
+            h = h + jnp.sin(jnp.tanh(h @ w)) @ w.T
+        return jnp.mean(jax.nn.logsumexp(h / (1 + h**2) @ head, -1))
+
+    return jax.tree.map(lambda w, g: w - g, (ws, head), jax.grad(loss, (0, 1))(ws, head))
+
+
+WITH_HEAD = (
+    [jax.ShapeDtypeStruct((16, 128), jnp.float32)] * 9,
+    jax.ShapeDtypeStruct((16, 2048), jnp.float32),
+    jax.ShapeDtypeStruct((512, 16), jnp.float32),
+)
+
+
+@pytest.mark.parametrize(("share", "may_fit"), [(0.7, True), (0.01, False)])
+def test_nested_checkpoints_are_combined_with_the_head_in_chunks_if_both_may_fit(share, may_fit):
+    subject = Subject(layers_and_head, WITH_HEAD, {}, None, "cpu")
+    search = Search(subject, int(share * subject.traced(Changes("layers")).memory.peak_bytes), 6, lambda *_: None)
+    search.tried = {changes: subject.traced(changes) for changes in (Changes(), Changes("layers"))}
+    search._nest_checkpoints()
+    assert any(c.checkpoint in NESTED and c.head_chunks > 1 for c in search.tried) is may_fit
+    assert any(t.memory.peak_bytes <= search.limit for t in search.tried.values()) is may_fit
+
+
+def test_a_head_inside_of_nested_checkpoints_is_computed_in_chunks():
+    keys = iter(jax.random.split(jax.random.key(0), 11))
+    args = jax.tree.map(lambda one: 0.2 * jax.random.normal(next(keys), one.shape), WITH_HEAD)
+    changed = rematscope.rewrite(layers_and_head, checkpoint="halves of layers", head_chunks=4)
+    for one, other in zip(jax.tree.leaves(layers_and_head(*args)), jax.tree.leaves(changed(*args)), strict=True):
+        assert jnp.allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_the_report_says_why_the_batch_is_not_divided_if_another_axis_is():

@@ -32,6 +32,7 @@ _PLAN_OPERATIONS = 120_000  # the operations within which a plan of `auto` must 
 _PLAN_TRACES = 30  # the traces of the step as written that take about as long as the search for a plan
 _PLANS = 4  # the limits for which `auto` plans the gradient
 _GROUP_COMPILES = 4  # the most groups from which one change each is compiled although it is not predicted to fit
+_NEGLIGIBLE = 0.001  # donated bytes below this share of the limit are not worth the loss of the donated arguments
 _FEW = 0.1  # donated bytes below this share of the free memory do not change what checkpoints can save
 _SAVED = (0.92, 0.7)  # the shares of the free memory that checkpoints fill with saved values until they fit
 
@@ -156,7 +157,8 @@ class Search:
     def _trace_in_stages(self) -> Iterator[int]:
         """Trace more and more changes, and yield after each kind of them how many programs may be compiled in all."""
         self._look_at_checkpoints()
-        self._chunk_head()
+        for alone in (Changes(), Changes("layers"), Changes("loops")):
+            self._chunk_head(alone)
         self._trace_donation()
         yield self.compiles - 1
         self._trace_microbatches()
@@ -176,26 +178,32 @@ class Search:
 
     # Changes to consider
 
-    def _chunk_head(self) -> None:
-        """Trace the head of the loss in chunks, alone and with checkpoints, if it takes a large part of the peak."""
-        donated = self._donation_bytes()
-        for alone in (Changes(), Changes("layers"), Changes("loops")):
-            without = self.tried.get(alone)
-            if without is None:
+    def _chunk_head(self, alone: Changes, within_limit: bool = True) -> None:
+        """Trace changes with the head of the loss in chunks, if it takes a large part of their peak.
+
+        Args:
+          alone: changes without chunks; if they were not traced, nothing is.
+          within_limit: whether the limit on traced operations applies.
+        """
+        without = self.tried.get(alone)
+        if without is None:
+            return
+        rest = self._peak_without_head(without)
+        donated = 0 if alone.donate_argnums else self._donation_bytes()
+        if rest > _SMALL * without.memory.peak_bytes or rest - donated > self.limit:
+            return
+        for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
+            with_chunks = counts and self._trace_changes(
+                dataclasses.replace(alone, head_chunks=counts[0]), within_limit
+            )
+            if not with_chunks:
                 continue
-            rest = self._peak_without_head(without)
-            if rest > _SMALL * without.memory.peak_bytes or rest - donated > self.limit:
-                continue
-            for counts in dict.fromkeys(tuple(divisors(length)) for length in self.subject.head_lengths):
-                with_chunks = counts and self._trace_changes(dataclasses.replace(alone, head_chunks=counts[0]))
-                if not with_chunks:
-                    continue
-                peak, whole_peak = with_chunks.memory.peak_bytes, without.memory.peak_bytes
-                # The peak is convex in the length of a chunk, so this is at most the peak with chunks of length 0.
-                least = peak - (whole_peak - peak) / (counts[0] - 1)
-                may_fit = peak < 0.9 * whole_peak and least - donated <= self.limit
-                if may_fit and self._trace_in_parts([alone], "head_chunks", counts):
-                    break
+            peak, whole_peak = with_chunks.memory.peak_bytes, without.memory.peak_bytes
+            # The peak is convex in the length of a chunk, so this is at most the peak with chunks of length 0.
+            least = peak - (whole_peak - peak) / (counts[0] - 1)
+            may_fit = peak < 0.9 * whole_peak and least - donated <= self.limit
+            if may_fit and self._trace_in_parts([alone], "head_chunks", counts):
+                break
 
     def _peak_without_head(self, found: Traced) -> int:
         """Return the predicted peak without arrays of about as many elements as the result of the head's matmul.
@@ -276,12 +284,13 @@ class Search:
                 return
 
     def _donation_bytes(self) -> int:
-        """Return the bytes by which donating parameters and optimizer state lowers the predicted peak."""
+        """Return the bytes by which donating parameters and optimizer state lowers the predicted peak; 0 for a few."""
         argnums = self.subject.updated_argnums
         found = self._trace_changes(Changes(donate_argnums=argnums)) if argnums else None
         if found is None:
             return 0
-        return max(0, self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes)
+        spared = self.tried[Changes()].memory.fixed_bytes - found.memory.fixed_bytes
+        return spared if spared > _NEGLIGIBLE * self.limit else 0
 
     @property
     def least_fixed_bytes(self) -> int:
@@ -489,7 +498,9 @@ class Search:
         for place in NESTED:
             nested = dataclasses.replace(lowest, checkpoint=place, policy=None, saved=None)
             found = self._trace_changes(nested, within_limit=False)
-            if found is not None and self._are_small([found]):
+            if found is not None and not self._are_small([found]) and nested.chunks == nested.head_chunks == 1:
+                self._chunk_head(nested, within_limit=False)
+            if self._are_small([t for t in self.tried.values() if t.changes.checkpoint == place]):
                 break
 
     def _plan_gradient(self) -> Changes | None:

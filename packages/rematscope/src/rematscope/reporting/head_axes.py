@@ -116,11 +116,14 @@ def _axes_to_divide(v: Variable, count: int) -> list[int | None]:
 
 
 def program_with_head(jaxpr: Any) -> FlatProgram:
-    """Return the program of a loss, without the checkpoint around its last matmul, which may be that of the head."""
-    program = flat_program(jaxpr)
-    last = next((op.eqn for op in reversed(program.operations) if heavy_flops(op.eqn)), None)
-    is_checkpoint = last is not None and jax_compat.is_checkpoint(last)
-    return flat_program(jaxpr, [last]) if is_checkpoint else program
+    """Return the program of a loss, without the checkpoints around its last matmul, which may be that of the head."""
+    opened = list[Any]()
+    while True:
+        program = flat_program(jaxpr, opened)
+        last = next((op.eqn for op in reversed(program.operations) if heavy_flops(op.eqn)), None)
+        if last is None or not jax_compat.is_checkpoint(last):
+            return program
+        opened.append(last)
 
 
 def first_of_head(program: FlatProgram) -> Operation | None:

@@ -232,6 +232,11 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
+    @property
+    def alive(self) -> bool:
+        """Whether the zygote still runs."""
+        return self._process.poll() is None
+
     def start(self, work: str, limits: ProcessLimits) -> SandboxedProcess:
         """Start a process for one of the zygote's kinds of work. Raises SandboxError if the zygote has ended, or if no
         more control groups can be created."""

@@ -64,7 +64,7 @@ def test_colored_text_has_its_own_background_and_pictures_are_visible_on_any_bac
             style = segment.style
             if segment.control or not style or not segment.text.strip() or not (style.color or style.dim):
                 continue
-            picture = not set(segment.text) - set(" █─│━╸╺•")
+            picture = not set(segment.text) - set(" █▉▊▋▌▍▎▏─│━╸╺•")
             assert not style.dim or picture, f"dim: {segment.text!r}"
             if style.color is None or style.color.is_default:
                 continue

@@ -121,4 +121,6 @@ def test_a_function_that_calls_itself_in_a_jit_has_disjoint_blocks():
     (found,) = partitions(jaxpr_of(net, WS, X))
     assert len(found) == len(WS)
     changed = rewrite(jax.grad(net), checkpoint="halves of layers")
-    jax.tree.map(np.testing.assert_allclose, changed(WS, X), jax.grad(net)(WS, X))
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-7), changed(WS, X), jax.grad(net)(WS, X)
+    )

@@ -88,13 +88,17 @@ def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
         assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
 
 
-@pytest.mark.parametrize(("donated", "useful"), [((), (0, 1)), ((0,), ())])
-def test_arguments_of_a_few_bytes_are_not_donated_alone(donated, useful):
-    def step(w, count, x):
-        gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
-        return w - gradient / (count + 1), count + 1
+@pytest.mark.parametrize(("donated", "useful"), [((), (0,)), ((0,), ())])
+def test_arguments_of_a_few_bytes_are_not_donated(donated, useful):
+    """The caller may pass the same counter, learning rate or table to the next step."""
 
-    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (), (64, 64))]
+    def step(w, count, x, rate, key, table):
+        gradient = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+        noise = jax.random.normal(key, w.shape) * table.sum()
+        return w - rate * (gradient + noise) / (count + 1), count + 1, rate * jnp.sum(gradient)
+
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (), (64, 64), ())]
+    args += [jax.eval_shape(lambda: jax.random.key(0)), jax.ShapeDtypeStruct((512, 8), jnp.float32)]
     subject = Subject(jax.jit(step, donate_argnums=donated), args, {}, None, "cpu")
     search = Search(subject, 2**16, 6, lambda *_: None)
     search.tried[Changes()] = subject.traced(Changes())

@@ -198,16 +198,24 @@ class Subject:
 
     @functools.cached_property
     def updated_argnums(self) -> tuple[int, ...]:
-        """The indices of positional arguments with parameters or optimizer state, of which nothing is donated yet."""
+        """The indices of positional arguments with parameters or optimizer state, of which nothing is donated yet.
+
+        It leaves out arguments in whose buffers few bytes of the results fit, such as a learning rate or the key of
+        noise for the gradients: callers may pass the same array to the next step.
+        """
         step = self.traced(Changes()).passes.step
         if step is None:
             return ()
-        inputs, found = iter(step.program.inputs), []
-        for which, leaves in enumerate(self._argument_leaves[: len(self.arguments.args)]):
-            values = [next(inputs) for _ in leaves]
-            if any(v in step.parameters | step.state for v in values) and not step.donated.intersection(values):
-                found.append(which)
-        return tuple(found)
+        inputs = iter(step.program.inputs)
+        values = [[next(inputs) for _ in leaves] for leaves in self._argument_leaves[: len(self.arguments.args)]]
+        updated = step.parameters | step.state
+        already = sum(result.device_bytes for result in step.aliased)
+        reused = {
+            which: sum(result.device_bytes for result in with_donated(step, each).aliased) - already
+            for which, each in enumerate(values)
+            if not updated.isdisjoint(each) and not step.donated.intersection(each)
+        }
+        return tuple(which for which, nbytes in reused.items() if nbytes > _FEW_REUSED * sum(reused.values()))
 
     @functools.cached_property
     def in_axes(self) -> tuple[Any, ...]:
@@ -474,5 +482,6 @@ def _merge_equal_axes(axes: Any) -> Any:
 
 
 _CANDIDATES = 8
+_FEW_REUSED = 0.001  # results of this share of the bytes that donation saves are not worth the loss of an argument
 _CLEARLY = 1.2  # a later candidate must divide this many times the bytes of an earlier one to be preferred
 MOST_PARTS = 64

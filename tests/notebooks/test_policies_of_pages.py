@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import nbformat
 import numpy as np
+import pytest
 from jax.ad_checkpoint import checkpoint_name
 from store import pages
 
@@ -75,3 +76,25 @@ def test_every_policy_of_a_page_runs_and_saves_the_same_values_with_and_without_
             np.testing.assert_allclose(gradient, jax.grad(function)(X), rtol=1e-5, atol=1e-6, err_msg=text)
             saved.append((passes.bytes_by_kind(), passes.host_bytes()))
         assert saved[0] == saved[1], text
+
+
+@pytest.mark.parametrize(("remat3", "custom_vjp3", "saved"), [(False, False, 1), (True, False, 0), (True, True, 0)])
+def test_dots_saveable_saves_block_scaled_matmuls_by_default_only(remat3, custom_vjp3, saved):
+    """Chapters 15 and 16 say so: the rule of `jax.nn.scaled_dot_general` calls a kernel instead of `dot_general`."""
+    configs = [jax.nn.get_scaled_dot_general_config("mxfp8")] * 3
+
+    def layer(x, w):
+        numbers = ((2,), (2,)), ((0,), (0,))
+        matmul = jax.nn.scaled_dot_general(x, w, numbers, preferred_element_type=jnp.bfloat16, configs=configs)
+        return jnp.sum(jnp.tanh(matmul))
+
+    x, w = (jax.ShapeDtypeStruct((1, rows, 256), jnp.bfloat16) for rows in (256, 128))
+    before = jax.config.jax_custom_vjp3
+    try:
+        jax.config.update("jax_custom_vjp3", custom_vjp3)
+        with jax_compat.use_remat3(remat3):
+            passes = trace(jax.checkpoint(layer, policy=policies.dots_saveable), x, w)
+    finally:
+        jax.config.update("jax_custom_vjp3", before)
+    assert sum(residual.kind == "computed" for residual in passes.residuals) == saved
+    assert passes.backward.count("scaled_matmul_wrapper", role="R") == 1 - saved

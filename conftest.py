@@ -26,7 +26,6 @@ def execute_cell_input(self, cell_input, allow_stdin=None):
 
 
 RunningKernel.execute_cell_input = execute_cell_input
-forked_kernels.fork_kernels()
 
 
 # These chapters compile or search for many seconds. They are slow tests, unless they are named on the command line.
@@ -69,6 +68,7 @@ def pytest_unconfigure():
 # Tests neither read nor change the progress of the person who runs them. Each test and each page starts without
 # progress.
 _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup_errors=True)
+forked_kernels.fork_kernels(_progress.name)
 
 
 @pytest.hookimpl(tryfirst=True)

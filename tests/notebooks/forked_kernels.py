@@ -7,11 +7,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
 
+import nbval.kernel
 from jupyter_client.provisioning import local_provisioner
 
 
@@ -24,12 +26,15 @@ class ForkedKernel:
         context = multiprocessing.get_context("forkserver")
         start_server()
         in_own_group = context.Event()  # Jupyter signals the kernel's process group, which must not be pytest's
-        self.process = context.Process(target=run_kernel, args=(command, env, cwd, in_own_group))
+        self.errors = tempfile.NamedTemporaryFile("r", errors="replace")  # noqa: SIM115 (it lives as long as the kernel)
+        self.process = context.Process(target=run_kernel, args=(command, env, cwd, self.errors.name, in_own_group))
         self.process.start()
         in_own_group.wait()
         self.pid = self.process.pid
 
     def poll(self):
+        if self.process.exitcode and (errors := self.errors.read()):
+            print(f"A kernel ended with {self.process.exitcode}. Its error output:\n{errors}")  # pytest shows it
         return self.process.exitcode
 
     def wait(self):
@@ -37,7 +42,8 @@ class ForkedKernel:
         return self.process.exitcode
 
     def send_signal(self, number):
-        os.kill(self.pid, number)
+        if self.process.exitcode is None:
+            os.kill(self.pid, number)
 
     def terminate(self):
         self.send_signal(signal.SIGTERM)
@@ -55,7 +61,7 @@ def start_server():
         forkserver.ensure_running()
 
 
-def run_kernel(command, env, cwd, in_own_group):
+def run_kernel(command, env, cwd, errors, in_own_group):
     from ipykernel.kernelapp import IPKernelApp
 
     import grader
@@ -63,7 +69,7 @@ def run_kernel(command, env, cwd, in_own_group):
     assert "page_imports" in sys.modules, "the kernels' parent process did not import page_imports"
     os.setsid()
     in_own_group.set()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    os.dup2(os.open(errors, os.O_WRONLY), 2)
     os.environ.clear()
     os.environ.update(env)
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # the pages' programs run only once
@@ -82,9 +88,17 @@ def end_with_pytest():
     os._exit(1)
 
 
-def fork_kernels():
-    """Make Jupyter fork its kernels."""
+def fork_kernels(directory):
+    """Make nbval fork its kernels, and connect to them with sockets in `directory`.
+
+    By default, Jupyter selects free TCP ports, and another process can take one before the kernel does."""
+
+    class KernelManager(nbval.kernel.KernelManager):
+        def __init__(self, **kwargs):
+            super().__init__(transport="ipc", ip=tempfile.mkdtemp(dir=directory) + "/kernel", **kwargs)
+
     if "forkserver" in multiprocessing.get_all_start_methods():
+        nbval.kernel.KernelManager = KernelManager
         local_provisioner.launch_kernel = lambda command, env=None, cwd=None, **_: ForkedKernel(
             command, dict(env or os.environ), cwd
         )

@@ -85,7 +85,8 @@ def _unprotected_findings(linted: LintedFunction, group: list[Checkpoint]) -> It
             yield LintFinding(LintKind.UNDONE, text, merged[0].source)
             return
     if crowded := [c for c in group if not c.runs_with_forward_pass and _shares_body(linted, c)]:
-        now, then = (estimate_compiled_bytes(t) for t in (linted.trace, linted.with_barriers(crowded)))
+        protected = linted.with_checkpoints_changed(crowded, jax_compat.with_barrier)
+        now, then = map(estimate_compiled_bytes, (linted.trace, protected))
         if now > then * _NOTABLE and _matmul_count(linted.trace) > _matmul_count(linted.without(crowded)):
             text = (
                 f"The checkpoint {on_line(crowded[0].source)} has prevent_cse=False, and one iteration of a loop, or a "
@@ -173,12 +174,8 @@ def _saving_nothing(linted: LintedFunction, graph: RecomputeGraph, group: list[C
         return
     kept = saved_bytes(linted.trace)
     if kept != saved_bytes(graph.trace):
-        here = {id(checkpoint.eqn) for checkpoint in group}
-
-        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_compat.replace_policy(eqn, nothing) if id(old) in here else eqn]
-
-        if kept != saved_bytes(linted.trace_of(linted.changed(change))):
+        saving_nothing = linted.with_checkpoints_changed(group, lambda eqn: jax_compat.replace_policy(eqn, nothing))
+        if kept != saved_bytes(saving_nothing):
             return
     named, reason = jax_compat.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on_line(first.source)}, saves nothing here: {reason}"

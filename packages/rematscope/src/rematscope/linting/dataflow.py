@@ -8,6 +8,7 @@ from rematscope.ir.dependence import reachable
 from rematscope.ir.primitives import VIEWS
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.linted_function import line_text, source_of
+from rematscope.tracing.residuals import copied_values
 
 # Operations whose derivative uses their own result.
 OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())
@@ -53,13 +54,7 @@ class Values:
                 for value in equation.inputs:
                     self._readers.setdefault(value, []).append(equation)
                 continue
-            returning = equation.bodies if equation.primitive == "cond" else equation.bodies[-1:]
-            pairs = [pair for body in returning for pair in zip(body.outputs, equation.outputs, strict=True)]
-            for body in equation.bodies:
-                pairs += zip(returning[-1].outputs[: equation.carries], body.inputs, strict=False)
-                pairs += zip(equation.initial, body.inputs, strict=False)
-                pairs += zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=False)
-            for source, target in pairs:
+            for source, target in copied_values(equation):
                 self._from.setdefault(target, []).append(source)
                 self._to.setdefault(source, []).append(target)
 

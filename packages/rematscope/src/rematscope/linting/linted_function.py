@@ -58,23 +58,16 @@ class LintedFunction:
         """Return the trace of a function that `changed` returned."""
         return trace(function, *self._leaves)
 
-    def with_barriers(self, checkpoints: Collection["Checkpoint"]) -> Trace:
-        """Return the trace in which these checkpoints prevent CSE."""
-        protected = {id(checkpoint.eqn) for checkpoint in checkpoints}
-
-        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_compat.with_barrier(eqn) if id(old) in protected else eqn]
-
-        return self.trace_of(self.changed(change))
+    def with_checkpoints_changed(
+        self, checkpoints: Collection["Checkpoint"], change: Callable[[JaxprEqn], JaxprEqn]
+    ) -> Trace:
+        """Return the trace in which `change` has replaced the equations of these checkpoints."""
+        here = {id(checkpoint.eqn) for checkpoint in checkpoints}
+        return self.trace_of(self.changed(lambda eqn, old: [change(eqn) if id(old) in here else eqn]))
 
     def without(self, checkpoints: Collection["Checkpoint"]) -> Trace:
         """Return the trace without these checkpoints, but with the operations in them."""
-        gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
-
-        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_compat.eqn_without_checkpoint(eqn) if id(old) in gone else eqn]
-
-        return self.trace_of(self.changed(change))
+        return self.with_checkpoints_changed(checkpoints, jax_compat.eqn_without_checkpoint)
 
 
 def saved_bytes(passes: Trace) -> int:

@@ -201,7 +201,7 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
             predicate = equation.inputs[:1] if equation.primitive == "cond" else ()
             for value in predicate if equation.bodies else equation.inputs:
                 readers.setdefault(value, index)
-        for value, copy in _copied_values(equation):
+        for value, copy in copied_values(equation):
             copies.setdefault(value, []).append(copy)
 
     def first(value: Value) -> int | None:
@@ -214,12 +214,12 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
     return {value: equations[index] for value, index in found.items() if index is not None}
 
 
-def _copied_values(equation: Equation) -> Iterator[tuple[Value, Value]]:
+def copied_values(equation: Equation) -> Iterator[tuple[Value, Value]]:
     """Yield the values that an equation copies, with their copies."""
     if equation.primitive == "name":
         yield equation.inputs[0], equation.outputs[0]
-    for body in equation.bodies:
-        yield from zip(equation.inputs[equation.first_carry :], body.inputs, strict=bool(body.inputs))
     for body in equation.bodies if equation.primitive == "cond" else equation.bodies[-1:]:
         yield from zip(body.outputs, equation.outputs, strict=True)
-        yield from zip(body.outputs[: equation.carries], body.inputs[: equation.carries], strict=True)
+    for body in equation.bodies:
+        yield from zip(equation.bodies[-1].outputs[: equation.carries], body.inputs, strict=False)
+        yield from zip(equation.inputs[equation.first_carry :], body.inputs, strict=bool(body.inputs))

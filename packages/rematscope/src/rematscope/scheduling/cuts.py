@@ -19,6 +19,7 @@ from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.settings import SETTINGS
 
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}
+_Step = tuple[str, Sequence[Any], Sequence[Any]]  # the primitive of an operation, its operands, and its results
 
 
 def saved_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
@@ -39,17 +40,20 @@ def crossings(linearized: Linearized) -> list[list[Value]]:
 
     Arguments and views of arguments do not count, because they are always live.
     """
-    equations = linearized.primal.equations
-    last: dict[Value, int] = {}
-    for i, equation in enumerate(equations):
-        last.update(dict.fromkeys(reading(equation), i))
-    arguments = {*linearized.primal.inputs, *linearized.primal.constants}
-    found: list[list[Value]] = []
-    live: list[Value] = []
-    for i, equation in enumerate(equations):
-        if equation.primitive in _MOVES and arguments.issuperset(reading(equation)):
-            arguments.update(equation.defines)
-        live = [v for v in dict.fromkeys((*live, *equation.defines)) if last.get(v, -1) > i and v not in arguments]
+    primal = linearized.primal
+    steps = [(e.primitive, reading(e), e.defines) for e in primal.equations]
+    return _crossings(steps, {*primal.inputs, *primal.constants})
+
+
+def _crossings(steps: Sequence[_Step], arguments: set[Any]) -> list[list[Any]]:
+    """Return the same for operations of any program, and the arguments of this program."""
+    last = {v: i for i, (_, reads, _) in enumerate(steps) for v in reads}
+    found: list[list[Any]] = []
+    live: list[Any] = []
+    for i, (primitive, reads, defines) in enumerate(steps):
+        if primitive in _MOVES and arguments.issuperset(reads):
+            arguments.update(defines)
+        live = [v for v in dict.fromkeys((*live, *defines)) if last.get(v, -1) > i and v not in arguments]
         found.append(live)
     return found
 
@@ -81,17 +85,10 @@ def _innermost_body(jaxpr: Any) -> tuple[Block, Any]:
 
 def _widths_of(body: Any) -> tuple[list[int], list[int]]:
     """Return, for each equation, the live bytes after it, and the bytes that were computed up to it."""
-    last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}
-    widths, live, ends = list[int](), dict[Any, int](), [0]
-    arguments = {*body.invars, *body.constvars}
-    for i, eqn in enumerate(body.eqns):
-        if eqn.primitive.name in _MOVES and arguments.issuperset(v for v in eqn.invars if not is_literal(v)):
-            arguments.update(eqn.outvars)
-        live |= {v: nbytes(v.aval) for v in eqn.outvars if v not in arguments}
-        ends.append(ends[-1] + sum(nbytes(v.aval) for v in eqn.outvars))
-        live = {v: size for v, size in live.items() if last.get(v, -1) > i}
-        widths.append(sum(live.values()))
-    return widths, ends[1:]
+    steps = [(e.primitive.name, [v for v in e.invars if not is_literal(v)], e.outvars) for e in body.eqns]
+    crossing = _crossings(steps, {*body.invars, *body.constvars})
+    made = (sum(nbytes(v.aval) for v in eqn.outvars) for eqn in body.eqns)
+    return [sum(nbytes(v.aval) for v in live) for live in crossing], [*itertools.accumulate(made)]
 
 
 def _best_places(widths: Sequence[int], ends: Sequence[int], finest: bool) -> list[int]:

@@ -41,6 +41,7 @@ from rematscope import (
     report,
     residual_table,
     trace,
+    with_schedule,
 )
 from rematscope.render.view import plain_text
 from rematscope.tracing.checkpoints import checkpoints
@@ -336,6 +337,57 @@ def test_for_a_name_inside_a_rule_lint_names_the_switch_that_remat3_needs(remat3
     )
     (text,) = (each.text for each in lint(f, np.ones((4, 4), np.float32)).findings if each.kind == "custom rule")
     assert ("jax_custom_vjp3" in text) == remat3
+
+
+def matmul_in(scope):
+    """Return a function that names a matmul's result, in a loop or in a function with a derivative rule."""
+    return lambda x: jnp.sum(jnp.sin(scope(lambda y: jax.ad_checkpoint.checkpoint_name_fwd(y @ y, "h"), x)))
+
+
+def in_a_loop(f, x):
+    return jax.lax.scan(lambda x, _: (jnp.sin(f(x)), None), x, length=2)[0]
+
+
+def in_a_forward_rule(f, x):
+    rule = jax.custom_vjp(lambda x: x @ x)
+    rule.defvjp(lambda x: (f(x), x), lambda x, ct: (ct @ x.T + x.T @ ct,))
+    return rule(x)
+
+
+@pytest.mark.parametrize("custom_vjp3", [False, True])
+@pytest.mark.parametrize(
+    "f",
+    [
+        matmul_in(lambda f, x: f(x)),
+        matmul_in(lambda f, x: jax.jit(f)(x)),
+        matmul_in(in_a_loop),
+        matmul_in(in_a_forward_rule),
+        lambda x: jnp.sum(jnp.sin(x) + jax.ad_checkpoint.checkpoint_name_fwd(2 * x, "h")),
+        lambda x: jnp.sum(jnp.sin(checkpoint_name(x @ x, "h"))),
+    ],
+    ids=["matmul", "jit", "loop", "forward rule", "linear", "checkpoint_name"],
+)
+def test_a_name_whose_saved_value_has_no_gradient_is_found_and_refused(remat3, custom_vjp3, f):
+    x = np.linspace(0.1, 0.9, 16, dtype=np.float32).reshape(4, 4)
+    policy = policies.save_only_these_names("h")
+    with jax_compat.use_remat3(False):
+        expected = jax.grad(jax.checkpoint(f))(x)
+    with config.custom_vjp3(custom_vjp3):
+        is_right = np.allclose(jax.grad(jax.checkpoint(f, policy=policy))(x), expected, rtol=1e-5)
+        assert is_right or remat3
+        found = [each for each in lint(jax.checkpoint(f, policy=policy), x).findings if "_fwd" in each.text]
+        assert len(found) == (not is_right)
+
+        def planned(x):
+            shape = jax.ShapeDtypeStruct((4, 4), jnp.float32)
+            return jax.checkpoint(f, policy=plan(f, shape, saved=1.0).policy)(x)
+
+        for changed in (with_schedule(f, policy), planned):
+            if is_right:
+                np.testing.assert_allclose(jax.grad(changed)(x), expected, rtol=1e-5)
+            else:
+                with pytest.raises(PlanError, match=r"checkpoint_name_fwd names 'h' on test_remat3\.py"):
+                    jax.grad(changed)(x)
 
 
 @jax.custom_jvp

@@ -40,6 +40,7 @@ from rematscope.jax_compat.equations import (
     is_checkpoint,
     is_custom_rule,
     is_differentiated,
+    is_forward_name,
     is_in_derivative,
     is_literal,
     is_mutable_array,

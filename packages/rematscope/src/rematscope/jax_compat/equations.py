@@ -216,6 +216,11 @@ def checkpoint_name(eqn: JaxprEqn) -> str | None:
     return name
 
 
+def is_forward_name(eqn: JaxprEqn) -> bool:
+    """Return whether `eqn` is remat3's `checkpoint_name_fwd`, which is for the forward rule of a `custom_vjp`."""
+    return type(hi_primitive(eqn)).__name__ == "CheckpointNameFwd"
+
+
 def passes_first_operand(eqn: JaxprEqn) -> bool:
     """Return whether `eqn` is remat3's `PrimalLeftTangentRight(x, _)`, whose value is `x`."""
     return type(hi_primitive(eqn)).__name__ == "PrimalLeftTangentRight"

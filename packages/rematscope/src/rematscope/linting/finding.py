@@ -29,7 +29,7 @@ class LintKind(StrEnum):
     OVERRIDDEN = "overridden"  # the enclosing checkpoint decides
 
     # A name or a policy:
-    REMAT3 = "jax_remat3"  # it has less effect because jax_remat3 is set
+    REMAT3 = "jax_remat3"  # because jax_remat3 is set, it has less effect or drops a gradient
 
     # A checkpoint:
     DRAWN_AGAIN = "drawn again"  # its recompute gives a different result, so the gradient is wrong

@@ -12,7 +12,7 @@ from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.linted_function import LintedFunction, on_line
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
-from rematscope.linting.remat3_rules import remat3_findings
+from rematscope.linting.remat3_rules import lost_gradient_findings, remat3_findings
 from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.progress import progress_message
 from rematscope.render.units import amount_text, amount_texts, bytes_text, counted
@@ -152,8 +152,11 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         if operations_rerun(names.graph.trace):  # a name that saves such a value avoids no recompute, but is needed
             findings = [found for found in findings if found.kind is not LintKind.FREE]
     if remat3:
-        predicted, passes = recompute_graph(f, *args, **kwargs), trace(f, *args, **kwargs)
-        findings += remat3_findings(linted, predicted, linted.trace, passes)
+        passes = trace(f, *args, **kwargs)
+        if lost := lost_gradient_findings(LintedFunction(f, args, kwargs, remat3)):
+            findings += lost  # no choice of names can be predicted
+        else:
+            findings += remat3_findings(linted, recompute_graph(f, *args, **kwargs), linted.trace, passes)
         remat3 = passes.remat3
     by_line = sorted(findings, key=_line_of)
     findings = list(dict.fromkeys(by_line))

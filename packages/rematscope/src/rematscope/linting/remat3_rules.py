@@ -1,4 +1,4 @@
-"""The rules about `jax_remat3`: names and policies that have less effect with it than by default.
+"""The rules about `jax_remat3`: names and policies that have less effect with it than by default, or drop a gradient.
 
 With `jax_remat3` set, JAX 0.12.0.1 asks a policy about names, matmuls and convolutions only, and about nothing inside a
 function with a derivative rule of its own. It therefore does not save a name in the forward rule of a `custom_vjp`. JAX
@@ -26,6 +26,7 @@ from rematscope.linting.linted_function import (
     switch_text,
 )
 from rematscope.render.units import amount_text, bytes_text, first_of
+from rematscope.tracing.checkpoints import lost_gradient_text, names_without_gradient
 from rematscope.tracing.trace import Trace
 
 _ASKED = frozenset({"dot_general", "conv_general_dilated"})  # and names
@@ -51,6 +52,12 @@ def remat3_findings(
         for checkpoint in groups.values():
             if ignored := _not_asked(checkpoint):
                 yield _policy_finding(checkpoint, ignored, effect)
+
+
+def lost_gradient_findings(as_run: LintedFunction) -> list[LintFinding]:
+    """Return findings about names whose saved values have no gradient, in a function traced with `jax_remat3` set."""
+    lost = names_without_gradient(as_run.jaxpr).items()
+    return [LintFinding(LintKind.REMAT3, lost_gradient_text(name, source), source, name) for name, source in lost]
 
 
 def _lost_effect(by_default: Trace, now: Trace) -> str:

@@ -13,6 +13,7 @@ from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.placement import place
+from rematscope.ir.source import Source
 from rematscope.ir.specs import across_devices
 from rematscope.jax_compat import AnyJaxpr, Policy
 from rematscope.jax_compat.vjp_hook import (
@@ -43,8 +44,8 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
       policy: a policy as for `jax.checkpoint`; None saves nothing.
 
     Raises:
-      PlanError: when the function is called, if `f` differentiates one of its checkpoints itself, or has an effect that
-        a checkpoint must not repeat.
+      PlanError: when the function is called, if `f` differentiates one of its checkpoints itself, has an effect that a
+        checkpoint must not repeat, or has a name whose saved value would have no gradient.
     """
     return with_policies(f, lambda _: policy)
 
@@ -70,6 +71,8 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
                 f"{getattr(f, '__name__', 'the function')} differentiates a function that has a checkpoint, so "
                 "names can no longer be chosen. Pass the function itself, not its gradient."
             )
+        for name, source in names_without_gradient(once.jaxpr).items():
+            raise PlanError(lost_gradient_text(name, source))
         try:
             return once.run(jax_compat.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
         except NotImplementedError as error:
@@ -315,6 +318,31 @@ def recomputes_unrepeatable(jaxpr: AnyJaxpr) -> bool:
     bodies = (jax_compat.called_body(eqn) for eqn in checkpoints(jaxpr))
     inside = (eqn for body in bodies if body is not None for eqn in jax_compat.body_of(body)[0].eqns)
     return not all(jax_compat.is_repeatable(eqn, prints=True) for eqn in inside)
+
+
+def names_without_gradient(jaxpr: AnyJaxpr) -> dict[str, Source | None]:
+    """Return the names that `checkpoint_name_fwd` gives outside of derivative rules, with the first line of each.
+
+    With `jax_remat3`, JAX 0.12.0.1 drops the gradient through such a value if a policy saves it. In JAX's default
+    rematerialization, `checkpoint_name_fwd` is `checkpoint_name`, and the result is empty.
+    """
+    found: dict[str, Source | None] = {}
+    for eqn, around in jax_compat.walk_equations(jaxpr):
+        if jax_compat.is_forward_name(eqn) and not any(map(jax_compat.is_custom_rule, around)):
+            name = jax_compat.checkpoint_name(eqn)
+            assert name is not None, "checkpoint_name_fwd gives a name"
+            found.setdefault(name, Source.of(*(each.source_info for each in (eqn, *reversed(around)))))
+    return found
+
+
+def lost_gradient_text(name: str, source: Source | None) -> str:
+    """Return what is wrong with a name of `names_without_gradient`, and what to write instead."""
+    where = f" on {source.where}" if source else ""
+    return (
+        f"checkpoint_name_fwd names {name!r}{where}, outside of the forward rule of a custom_vjp. If a policy saves "
+        "this name, JAX 0.12.0.1 with jax_remat3 drops the gradient through the value, without an error. Use "
+        "jax.ad_checkpoint.checkpoint_name."
+    )
 
 
 def jaxpr_of(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ClosedJaxpr:

@@ -392,6 +392,37 @@ def test_a_function_of_the_loss_is_computed_once():
     assert proof(jax.jit(scaled_by_the_loss), 3)
 
 
+def with_auxiliary_results(w, x, y):
+    """Return the loss, and of its terms means, weighted sums, the largest one and one value per example."""
+    errors, size, weights = squares(w, x, y), jnp.abs(x @ w).mean(), jnp.float32(y > 0)
+    sums = jnp.sum(errors * weights), jnp.sum(weights)
+    aux = {"means": (errors.mean(), size), "sums": sums, "largest": errors.max(), "each": errors}
+    return errors.mean() + size, aux
+
+
+def test_a_function_of_auxiliary_results_is_computed_once():
+    """A quotient of two means is not the mean of the quotients; the loss may return these means besides its value."""
+    gradient_of = jax.value_and_grad(with_auxiliary_results, has_aux=True)
+
+    def measured(w, x, y):
+        (_, aux), gradient = gradient_of(w, x, y)
+        (error, size), (total, count) = aux["means"], aux["sums"]
+        return w - gradient, error / size, jnp.exp(error), total / count, aux["each"] / 2, aux["each"].mean()
+
+    def scaled_by_the_quotient(w, x, y):
+        (_, aux), gradient = gradient_of(w, x, y)
+        quotient = aux["means"][0] / aux["means"][1]
+        return w - jax.grad(lambda w: quotient * mean_of_squares(w, x, y))(w - gradient), quotient
+
+    def of_the_largest(w, x, y):
+        (_, aux), gradient = gradient_of(w, x, y)
+        return w - gradient, jnp.exp(aux["largest"])
+
+    for step in map(jax.jit, (measured, scaled_by_the_quotient)):
+        assert not proof(step, 3) and is_same(step, 3, is_checked=False)
+    assert proof(jax.jit(of_the_largest), 3)
+
+
 def checkpointed_with_a_name(w, x, y):
     policy = jax.checkpoint_policies.save_only_these_names("h")
     return jax.checkpoint(lambda w: squares(w, checkpoint_name(jnp.tanh(x @ w), "h"), y).mean(), policy=policy)(w)

@@ -13,6 +13,7 @@ from typing import Any
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.jax_compat.vjp_hook import Mark
+from rematscope.reporting.batch_axis import is_float
 from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, has_mutable_arrays, variables_of
 
 
@@ -302,7 +303,7 @@ class _Division:
         late = dict[Operation, int]()
         for i, loop in enumerate(loops):
             divided = {v for op in loop.each for v in variables_of([*op.invars, *op.outvars]) if self.is_divided(v, i)}
-            moved = _operations_on_the_value(loop.each, divided)
+            moved = self._operations_on_results(loop.each, divided)
             loop.each = [op for op in loop.each if op not in moved]
             late.update(dict.fromkeys(moved, i + 1))
         once = list[Operation]()
@@ -315,6 +316,36 @@ class _Division:
         for i, loop in enumerate(loops):
             self._add_crossing(i, loop, loops)
         return once, loops
+
+    def _operations_on_results(self, operations: Sequence[Operation], on_batch: Collection[Variable]) -> set[Operation]:
+        """Return the operations that depend on the batch only by results of losses without a batch axis.
+
+        Examples are a perplexity, and the quotient of two means that the loss returns. They run once, after the
+        gradient, because such a function of means is not the mean of the function. Operations that the gradient depends
+        on are not among them.
+
+        Args:
+          operations: the operations of a loop.
+          on_batch: all variables that depend on the batch.
+        """
+        results, candidates = set[Variable](), set[Operation]()
+        for operation in operations:
+            mark = self._marks.get(operation)
+            operands = [v for v in variables_of(operation.invars) if v in on_batch]
+            if mark is not None and mark.what == "value":
+                results.update(operation.outvars)
+            elif operation in self._passes:
+                results.update(v for v in operation.outvars if v not in self._axes and is_float(v.aval))
+            elif operands and all(v in results for v in operands):
+                results.update(operation.outvars)
+                candidates.add(operation)
+        needed, found = set[Variable](), set[Operation]()
+        for operation in reversed(operations):
+            if operation in candidates and needed.isdisjoint(operation.outvars):
+                found.add(operation)
+            else:
+                needed.update(variables_of(operation.invars))
+        return found
 
     def _add_crossing(self, number: int, loop: Loop, loops: Sequence[Loop]) -> None:
         made = {v for op in loop.each for v in op.outvars}
@@ -387,34 +418,6 @@ def divided(
     marks = {op: mark for op, mark in _marks_of(program).items() if mark.gradient in numbers}
     of_examples = _passes_around(program, marks).keys()
     return Divided(program, once, loops, axes, of_examples)
-
-
-def _operations_on_the_value(operations: Sequence[Operation], on_batch: Collection[Any]) -> set[Operation]:
-    """Return the operations that depend on the batch only by the value of the loss, such as a perplexity.
-
-    They run once, after the gradient, because such a function of the mean is not the mean of the function. Operations
-    that the gradient depends on are not among them.
-
-    Args:
-      operations: the operations of a loop.
-      on_batch: all variables that depend on the batch.
-    """
-    values, candidates = set[Any](), set[Operation]()
-    for operation in operations:
-        mark = mark_of(operation)
-        operands = [v for v in operation.invars if isinstance(v, Variable) and v in on_batch]
-        if mark is not None and mark.what == "value":
-            values.update(operation.outvars)
-        elif mark is None and operands and all(v in values for v in operands):
-            values.update(operation.outvars)
-            candidates.add(operation)
-    needed, found = set[Any](), set[Operation]()
-    for operation in reversed(operations):
-        if operation in candidates and needed.isdisjoint(operation.outvars):
-            found.add(operation)
-        else:
-            needed.update(v for v in operation.invars if isinstance(v, Variable))
-    return found
 
 
 def operations_before(values: Iterable[Any], operations: Sequence[Operation]) -> list[Operation]:

@@ -324,20 +324,21 @@ def test_loops_over_chunks_store_results_within_a_limit():
 DERIVATIVES = {
     "gradient of the batch": lambda loss: jax.grad(loss, 1),
     "gradient of one weight": lambda loss: lambda ws, x: jax.grad(lambda w: loss([w, *ws[1:]], x))(ws[0]),
-    "hessian": lambda loss: jax.hessian(loss),
-    "gradient of a gradient": lambda loss: jax.grad(lambda ws, x: sum(jnp.sum(g**2) for g in jax.grad(loss)(ws, x))),
     "forward mode": lambda loss: jax.jacfwd(loss),
-    "linearized": lambda loss: lambda ws, x: jax.linearize(loss, ws, x)[1](jnp.cos(ws), jnp.cos(x)),
-    "vmapped": lambda loss: jax.vmap(jax.grad(loss), (0, None)),
     "of a vmap": lambda loss: jax.grad(lambda ws, x: jnp.sum(jax.vmap(loss, (0, None))(ws, x))),
+    "vmapped": lambda loss: jax.vmap(jax.grad(loss), (0, None)),
+    "linearized": lambda loss: lambda ws, x: jax.linearize(loss, ws, x)[1](jnp.cos(ws), jnp.cos(x)),
+    "gradient of a gradient": lambda loss: jax.grad(lambda ws, x: sum(jnp.sum(g**2) for g in jax.grad(loss)(ws, x))),
+    "hessian": lambda loss: jax.hessian(loss),
 }
 
 
-@pytest.mark.parametrize("derivative", DERIVATIVES.values(), ids=DERIVATIVES.keys())
-def test_a_loss_in_chunks_has_the_same_derivatives(derivative):
+@pytest.mark.parametrize("name", few(DERIVATIVES, 4))
+def test_a_loss_in_chunks_has_the_same_derivatives(name):
     changed = rewrite(normalized, chunks=3, checkpoint="whole", in_axes=(None, 0))
     ws, x = jnp.arange(27.0).reshape(3, 3, 3) / 9 - jnp.eye(3), jnp.sin(jnp.arange(18.0)).reshape(6, 3)
-    args = (ws[None], x) if derivative in (DERIVATIVES["vmapped"], DERIVATIVES["of a vmap"]) else (ws, x)
+    args = (ws[None], x) if "vmap" in name else (ws, x)
+    derivative = DERIVATIVES[name]
     for expected, found in zip(*(jax.tree.leaves(derivative(f)(*args)) for f in (normalized, changed)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=2e-4, atol=1e-4 * float(jnp.abs(expected).max()))
 

@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
+from sampling import sampled
 
 from rematscope import liveness, measure, trace
 from rematscope.memory.xla_estimate.estimate import estimate_compiled_bytes
@@ -86,7 +87,7 @@ def figures(case, **axes):
     return shapes, saved, peaks, passes.cost.flops, passes.cost.link_bytes
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case[2]], ids=str)
+@pytest.mark.parametrize("case", sampled([case for case in CASES if case[2]], 4), ids=str)
 @pytest.mark.parametrize(("axis", "other"), [("rows", "columns"), ("columns", "rows")])
 def test_an_axis_of_size_one_changes_no_figure(case, axis, other):
     assert figures(case, **{axis: 8}) == figures(case, **{axis: 8, other: 1})

@@ -266,7 +266,7 @@ def test_a_custom_gradient_gets_the_cotangents_of_all_loops_at_once(loss):
     assert_same_results(step, changed, arguments())
 
 
-@pytest.mark.parametrize("checkpoint", ["layers", "whole"])
+@pytest.mark.parametrize("checkpoint", few(["layers", "whole"]))
 def test_loops_over_chunks_recompute_the_values_inside_of_checkpoints(checkpoint):
     step, args = (
         step_of(batch_normalization),
@@ -365,6 +365,7 @@ def test_no_derivative_is_taken_of_what_jax_does_not_differentiate(loss, checkpo
     np.testing.assert_allclose(jax.grad(changed)(w, x), jax.grad(loss)(w, x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_report_proposes_chunks_with_recompute_for_batch_normalization():
     step = step_of(batch_normalization)
     args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 64), (96, 50, 64), (96,))]
@@ -381,6 +382,7 @@ def convolutions_with_batch_normalization(kernels, x):
     return jnp.sum(x**3)
 
 
+@pytest.mark.slow
 def test_the_report_stores_as_many_results_for_later_loops_as_fit():
     def step(kernels, x):
         gradient = jax.grad(convolutions_with_batch_normalization)(kernels, x)
@@ -774,7 +776,7 @@ WEAK_LOSSES = {
 
 
 @pytest.mark.parametrize("options", [{"chunks": 4, "in_axes": (None, 0)}, {"head_chunks": 4}])
-@pytest.mark.parametrize("weak", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("weak", few([(True, False), (True, True), (False, True)]))
 @pytest.mark.parametrize("name", WEAK_LOSSES)
 def test_results_and_gradients_in_chunks_have_weak_types_where_those_of_jax_have(name, weak, options):
     args = [v if is_weak else jnp.asarray(v, v.dtype) * jnp.float32(1) for v, is_weak in zip(WEAK, weak, strict=True)]

@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from flax import struct
+from sampling import few
 
 from rematscope import PlanError, report, rewrite
 from rematscope.reporting.subject import Subject
@@ -92,7 +93,7 @@ def test_an_unknown_field_is_an_error_that_lists_the_fields(kind):
         rewrite(step, microbatches=3, in_axes=({"carries": 0}, 1, 1))(*arguments(kind))
 
 
-@pytest.mark.parametrize("kind", STATES)
+@pytest.mark.parametrize("kind", few(STATES))
 def test_a_recurrent_network_gets_microbatches_along_the_batch_axis(kind):
     """Most bytes of the loss, the logits, can also be divided along time, but time cannot be that of microbatches."""
     args = arguments(kind)

@@ -360,6 +360,7 @@ def test_each_device_computes_a_part_of_each_microbatch(batch):
     np.testing.assert_allclose(subject.changed(changes)(*args), step(*args), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_plan_of_auto_that_would_take_too_long_is_not_made(monkeypatch):
     monkeypatch.setattr(fixes_module, "_PLAN_OPERATIONS", 0)
     step, args = normalized_layers()

@@ -217,7 +217,7 @@ def float64():
 
 
 @pytest.mark.parametrize("count", few([3, 2, 4]))
-@pytest.mark.parametrize("name", sampled([*LOSSES], 3))
+@pytest.mark.parametrize("name", sampled([*LOSSES], 6))
 def test_a_weighted_mean_gives_the_results_of_the_whole_batch(name, count):
     check(step_of(LOSSES[name]), map(arguments, ("some", "first half", "none")), count)
 
@@ -269,7 +269,7 @@ STEPS = [with_adam, with_a_count_of_the_step, of_a_sum, of_two_losses, in_a_jit,
 
 
 @pytest.mark.parametrize("count", few([3, 4]))
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", few(STEPS, 2))
 def test_a_step_with_weighted_means_gives_the_same_results(step, count):
     check(step, [arguments(), arguments("first half")], count)
 

@@ -279,6 +279,6 @@ def test_the_forward_rule_of_a_custom_vjp_is_cached_for_each_set_of_differentiat
 def test_a_jit_is_traced_separately_where_maps_become_loops():
     mapped = jax.jit(jax.vmap(jnp.sin))
     plain = str(jax.make_jaxpr(mapped)(X))
-    with jax_compat.maps_as_loops(8):
-        assert "scan" in str(jax.make_jaxpr(mapped)(X))
+    with jax_compat.maps_as_loops(8) as loops:
+        assert loops() == 0 and "scan" in str(jax.make_jaxpr(mapped)(X)) and loops() == 1
     assert "scan" not in plain and str(jax.make_jaxpr(mapped)(X)) == plain

@@ -654,6 +654,24 @@ def test_an_average_that_is_computed_in_another_order_is_accepted(name):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize(("is_mapped", "lengths"), [(True, [12, 3]), (False, [12])])
+def test_parts_are_traced_in_loops_only_if_the_step_maps_over_the_batch(is_mapped, lengths, monkeypatch):
+    found, as_loops = [], jax_compat.maps_as_loops
+
+    def recorded(length):
+        found.append(length)
+        return as_loops(length)
+
+    def step(w, x):
+        layer = jax.vmap(lambda one: jnp.tanh(one @ w)) if is_mapped else lambda x: jnp.tanh(x @ w)
+        return w - jax.grad(lambda w: jnp.max(layer(x) @ w))(w)
+
+    monkeypatch.setattr(jax_compat, "maps_as_loops", recorded)
+    with pytest.raises(PlanError):
+        rewrite(step, microbatches=COUNT, in_axes=(None, 0))(jnp.ones((4, 4)), jnp.ones((12, 4)))
+    assert found == lengths
+
+
 @pytest.mark.slow
 def test_the_examples_of_a_vmap_are_independent_whatever_it_contains():
     step = step_of(solved_per_example)

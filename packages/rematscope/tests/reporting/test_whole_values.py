@@ -9,6 +9,7 @@ from jax import lax
 from sampling import few, sampled
 
 from rematscope import PlanError, report, rewrite
+from rematscope.reporting.averages import WholeStep
 
 AXES = (None, 0, 0)
 TOLERANCE = 1e-12  # in float64
@@ -397,6 +398,18 @@ def test_metrics_that_are_no_means_are_refused():
 
     with pytest.raises(PlanError, match=r"is not proved to be an average over the microbatches: no rule covers sqrt"):
         rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
+
+
+def test_a_weighted_mean_is_proved_without_loops_over_examples(monkeypatch):
+    """Such loops are for steps with `jax.vmap`. Their traces take longer than the rest of the proof."""
+    traced = []
+    monkeypatch.setattr(WholeStep, "in_loops", property(traced.append))
+
+    def step(w, x, labels):
+        return w - jax.grad(divided_by(jnp.sum))(w, x, labels)
+
+    rewrite(step, microbatches=3, in_axes=AXES)(*arguments())
+    assert not traced
 
 
 def test_a_report_divides_a_step_with_a_weighted_mean():

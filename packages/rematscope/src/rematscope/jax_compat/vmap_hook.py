@@ -22,18 +22,21 @@ _trace_cache_key = _user_context(None)  # separates JAX's caches of traces with 
 
 
 @contextlib.contextmanager
-def maps_as_loops(length: int) -> Iterator[None]:
+def maps_as_loops(length: int) -> Iterator[Callable[[], int]]:
     """Trace each outermost `jax.vmap` over `length` examples as a `scan` without carries within the context.
 
-    This excludes maps with an axis name, because collectives may combine their examples.
+    This excludes maps with an axis name, because collectives may combine their examples. The value of the context is a
+    function that returns the number of these maps.
     """
-    original, thread, is_inside = _batching.batch, threading.get_ident(), False
+    original, thread, is_inside, loops = _batching.batch, threading.get_ident(), False, 0
 
     def batch(fun: Any, axis: Any, in_dims: Any, out_dims: Any, *args: Any, **settings: Any) -> Any:
         is_plain = all(dim is None or type(dim) is int for dim in in_dims) and not is_named_axis(axis.name)
         is_whole = axis.size == length and axis.spmd_name is None and not is_inside
         if threading.get_ident() != thread or not (is_plain and is_whole):
             return original(fun, axis, in_dims, out_dims, *args, **settings)
+        nonlocal loops
+        loops += 1
         return _Loop(in_loop(fun.call_wrapped), in_dims, out_dims)
 
     def in_loop(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +53,7 @@ def maps_as_loops(length: int) -> Iterator[None]:
     with _patching, _trace_cache_key(object()):
         _batching.batch = batch
         try:
-            yield
+            yield lambda: loops
         finally:
             _batching.batch = original
 

@@ -66,6 +66,7 @@ class WholeStep:
     def __init__(self, step: FlatStep, loops: bool = False):
         leaves = [with_explicit_sharding(v) if isinstance(v, jax.core.Tracer) else v for v in step.leaves]
         self.step, self._loops = dataclasses.replace(step, leaves=leaves), loops
+        self._has_loops = False
 
     def along(self, axes: Sequence[int | None]) -> "WholeStep":
         """Return the step with other batch axes of its leaves. Both share the trace for the whole batch."""
@@ -78,6 +79,11 @@ class WholeStep:
     def in_loops(self) -> "WholeStep":
         """The step with loops over examples."""
         return WholeStep(self.step, loops=True)
+
+    @property
+    def maps_examples(self) -> bool:
+        """Whether the step has a `jax.vmap` over the batch, which `in_loops` traces as a loop."""
+        return bool(self.in_loops.program) and self.in_loops._has_loops
 
     @functools.cached_property
     def program(self) -> tuple[FlatProgram, list[Any]]:
@@ -96,8 +102,9 @@ class WholeStep:
             return once.returning(_with_mark_names(results, number, "result"))
 
         length = self.step.batch_lengths[0] // count
-        with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext():
+        with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext(int) as loops:
             jaxpr = self.step.jaxpr(count, lambda loss, _: replace_calls(loss, record))
+            self._has_loops |= loops() > 0
         return step_program(jaxpr), losses
 
 
@@ -115,20 +122,20 @@ def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
     """
     step.step.check_microbatches(count)
     why, plain, losses = _why_not(step, count)
-    if why and plain is not None:
+    if losses:
+        with contextlib.suppress(NoWholeValues):
+            values = WholeValues(step.step, losses)
+            why, *_ = _why_not(WholeStep(values.changed), count)
+            if not why:
+                return "", values
+    if why and plain is not None:  # this proof comes last, because its traces use none of JAX's cached ones
         with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
-            other, program, _ = _why_not(step.in_loops, count)
-            is_same = program is not None and comparable_interface(program) == comparable_interface(plain)
-            if is_same and not other:
-                return "", None
-    if not why or not losses:
-        return why, None
-    try:
-        values = WholeValues(step.step, losses)
-    except NoWholeValues:
-        return why, None
-    why, *_ = _why_not(WholeStep(values.changed), count)
-    return why, None if why else values
+            if step.maps_examples:
+                other, program, _ = _why_not(step.in_loops, count)
+                is_same = program is not None and comparable_interface(program) == comparable_interface(plain)
+                if is_same and not other:
+                    return "", None
+    return why, None
 
 
 def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tuple[int, int], LossChanges]]:

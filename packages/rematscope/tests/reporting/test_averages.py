@@ -1364,3 +1364,16 @@ def test_an_accuracy_is_an_average():
     args = jnp.float32(0.3), jnp.linspace(-1.0, 2.0, 8)
     (_, found), _ = rewrite(step, microbatches=2, in_axes=(None, 0))(*args)
     assert found == step(*args)[0][1]
+
+
+@pytest.mark.parametrize(("loss", "times"), [(over_pairs, 1), (lambda w, x, y: jax.vmap(jnp.sum)(x @ w).max(), 2)])
+def test_only_a_step_with_a_map_is_traced_with_loops_too(monkeypatch, loss, times):
+    part, counts = WholeStep.part, []
+
+    def counted(self, count):
+        counts.append(count)
+        return part(self, count)
+
+    monkeypatch.setattr(WholeStep, "part", counted)
+    assert proof(step_of(loss))
+    assert sorted(counts) == [*[1] * times, *[COUNT] * times]

@@ -305,9 +305,18 @@ def _raise_gradient_inside(*_: Any, **__: Any) -> Any:
 
 def has_gradient(jaxpr: AnyJaxpr) -> bool:
     """Return whether a program contains a gradient, by the names that JAX gives to transposed operations."""
+    return _is_in_name("transpose(", jaxpr)
+
+
+def has_map(jaxpr: AnyJaxpr) -> bool:
+    """Return whether a program contains a `jax.vmap`, by the names that JAX gives to mapped operations."""
+    return _is_in_name("vmap(", jaxpr)
+
+
+def _is_in_name(text: str, jaxpr: AnyJaxpr) -> bool:
     stacks = (eqn.source_info.name_stack for eqn, _ in walk_equations(jaxpr))
     few = {id(stack): stack for stack in stacks}  # equations of the same scope share a stack
-    return any("transpose(" in str(stack) for stack in few.values())
+    return any(text in str(stack) for stack in few.values())
 
 
 def donated_operands(jaxpr: AnyJaxpr) -> list[int]:

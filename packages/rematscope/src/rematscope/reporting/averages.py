@@ -22,7 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.jax_compat.vjp_hook import outside_traces
+from rematscope.jax_compat.vjp_hook import has_map, outside_traces
 from rematscope.reporting.arrays import with_explicit_sharding
 from rematscope.reporting.batch_axis import (
     NotPaired,
@@ -67,12 +67,13 @@ class WholeStep:
         leaves = [with_explicit_sharding(v) if isinstance(v, jax.core.Tracer) else v for v in step.leaves]
         self.step, self._loops = dataclasses.replace(step, leaves=leaves), loops
         self._has_loops = False
+        self._has_maps = False
 
     def along(self, axes: Sequence[int | None]) -> "WholeStep":
         """Return the step with other batch axes of its leaves. Both share the trace for the whole batch."""
         other = WholeStep(dataclasses.replace(self.step, axes=axes))
         if "program" in vars(self) and other.step.types(1) == self.step.types(1):
-            other.program = self.program
+            other.program, other._has_maps = self.program, self._has_maps
         return other
 
     @functools.cached_property
@@ -83,7 +84,7 @@ class WholeStep:
     @property
     def maps_examples(self) -> bool:
         """Whether the step has a `jax.vmap` over the batch, which `in_loops` traces as a loop."""
-        return bool(self.in_loops.program) and self.in_loops._has_loops
+        return self._has_maps and bool(self.in_loops.program) and self.in_loops._has_loops
 
     @functools.cached_property
     def program(self) -> tuple[FlatProgram, list[Any]]:
@@ -105,6 +106,7 @@ class WholeStep:
         with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext(int) as loops:
             jaxpr = self.step.jaxpr(count, lambda loss, _: replace_calls(loss, record))
             self._has_loops |= loops() > 0
+        self._has_maps |= has_map(jaxpr)
         return step_program(jaxpr), losses
 
 

@@ -42,6 +42,14 @@ def repeated_layers(ws, x):
 REPEATED = [jax.ShapeDtypeStruct((32, 128), jnp.float32)] * 4, jax.ShapeDtypeStruct((4096, 32), jnp.float32)
 
 
+def test_the_peak_is_predicted_once_for_changes_with_donation(monkeypatch):
+    programs = []
+    monkeypatch.setattr("rematscope.reporting.subject.allocations", lambda passes, _: programs.append(passes))
+    found = Subject(repeated_layers, REPEATED, {}, None, "cpu").traced(Changes("layers", donate_argnums=(0,)))
+    assert found.memory is found.memory
+    assert programs == [found.passes]
+
+
 @pytest.mark.parametrize(
     ("changes", "start"),
     [

@@ -5,7 +5,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,14 @@ from rematscope.xla.compiling import compile_both
 from rematscope.xla.measure import Measurement
 
 
-class Traced(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Traced:
     """A function with some changes, traced.
 
     Attributes:
       changes: the changes.
       passes: the trace.
-      memory: the buffers that the compiler is predicted to allocate.
+      target: the device that `memory` is predicted for.
       work: the FLOPs, and 1 for each element of a transcendental function.
       seconds: the predicted time of the step; 0 without a device.
       link_bytes: the bytes that each device sends to other devices, and to host memory and back, as far as the trace
@@ -51,10 +52,15 @@ class Traced(NamedTuple):
 
     changes: Changes
     passes: Trace
-    memory: Allocations
+    target: str
     work: int
     seconds: float
     link_bytes: int
+
+    @functools.cached_property
+    def memory(self) -> Allocations:
+        """The buffers that the compiler is predicted to allocate."""
+        return allocations(self.passes, self.target)
 
 
 class Subject:
@@ -127,8 +133,8 @@ class Subject:
             cost = whole_cost(passes)
             offloaded = changes.microbatches * passes.host_bytes()
             work, link_bytes = operations(cost), cost.link_bytes + 2 * offloaded
-            memory, seconds = allocations(passes, self.target), self._predicted_seconds(passes, offloaded)
-            self._traced[changes] = Traced(changes, passes, memory, work, seconds, link_bytes)
+            seconds = self._predicted_seconds(passes, offloaded)
+            self._traced[changes] = Traced(changes, passes, self.target, work, seconds, link_bytes)
         return self._traced[changes]
 
     def _predicted_seconds(self, passes: Trace, offloaded: int) -> float:
@@ -156,7 +162,7 @@ class Subject:
         of_arguments = [[next(inputs) for _ in leaves] for leaves in self._argument_leaves]
         donated = {v for number in changes.donate_argnums for v in of_arguments[number]}
         passes = dataclasses.replace(found.passes, step=with_donated(step, donated))
-        return found._replace(changes=changes, passes=passes, memory=allocations(passes, self.target))
+        return dataclasses.replace(found, changes=changes, passes=passes)
 
     @functools.cached_property
     def size(self) -> int:

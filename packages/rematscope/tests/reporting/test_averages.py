@@ -16,7 +16,9 @@ from uncompiled import by_operation
 
 from rematscope import PlanError, jax_compat, rewrite
 from rematscope.reporting.averages import WholeStep, prove
+from rematscope.reporting.flat_program import flat_program
 from rematscope.reporting.flat_step import FlatStep
+from rematscope.reporting.gradient_loops import mark_of
 from rematscope.reporting.rewrite import Changes, Rewritten
 from rematscope.reporting.subject import Subject
 from rematscope.tracing.arguments import flattened
@@ -1377,3 +1379,12 @@ def test_only_a_step_with_a_map_is_traced_with_loops_too(monkeypatch, loss, time
     monkeypatch.setattr(WholeStep, "part", counted)
     assert proof(step_of(loss))
     assert sorted(counts) == [*[1] * times, *[COUNT] * times]
+
+
+def test_the_name_of_a_value_is_read_once_for_each_operation(monkeypatch):
+    read, equations = jax_compat.checkpoint_name, []
+    monkeypatch.setattr(jax_compat, "checkpoint_name", lambda eqn: equations.append(eqn) or read(eqn))
+    found = flat_program(jax.make_jaxpr(lambda x: checkpoint_name(x, "a") + x)(1.0)).operations
+    assert [mark_of(op) for op in (*found, *found)] == [None] * 4
+    assert [op.value_name for op in found] == ["a", ""]
+    assert equations == [op.eqn for op in found]

@@ -282,11 +282,10 @@ class _Proof(Relations):
         return self.of_program(whole, part, inputs, relation_for)
 
     def _of_operation(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
-        mark = jax_compat.checkpoint_name(op.eqn) or ""
+        mark = op.value_name
         if mark.startswith(_MARK):
             is_example = op.part in self._division.of_examples
-            other = jax_compat.checkpoint_name(op.part.eqn) or ""
-            return operands if is_example else [self._at_loss(mark, other, operands[0])]
+            return operands if is_example else [self._at_loss(mark, op.part.value_name, operands[0])]
         gradient = mark_of(op)
         if gradient is not None:
             self._has_value |= op.part in self._division.of_examples
@@ -413,9 +412,9 @@ class _Proof(Relations):
 
     def _look_outside(self, op: Pair) -> None:
         """Record the relation of an operand of a loss that operations outside of loops compute."""
-        mark, other = (jax_compat.checkpoint_name(each.eqn) or "" for each in (op, op.part))
-        if mark.startswith(_MARK):
-            self._at_loss(mark, other, SLICED if op.part.outvars[0] in self._division.axes else SAME)
+        if op.value_name.startswith(_MARK):
+            relation = SLICED if op.part.outvars[0] in self._division.axes else SAME
+            self._at_loss(op.value_name, op.part.value_name, relation)
 
     def _run_of_loss(self, whole: int, part: int, what: str) -> _Loss:
         """Return the run of a loss that an operand, a constant or a result belongs to."""

@@ -1,6 +1,7 @@
 """A jaxpr as one list of operations, with the bodies of its jits, and of `jnp.searchsorted`, in place of the calls."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -32,10 +33,15 @@ class Operation:
     outvars: Sequence[Any]
     calls: tuple[Any, ...] = dataclasses.field(default=(), kw_only=True)
 
-    @property
+    @functools.cached_property
     def name(self) -> str:
         """The name of the primitive; see `rematscope.jax_compat.primitive_name`."""
         return jax_compat.primitive_name(self.eqn)
+
+    @functools.cached_property
+    def value_name(self) -> str:
+        """The name that `checkpoint_name` gives the value; "" for other operations."""
+        return jax_compat.checkpoint_name(self.eqn) or ""
 
     @property
     def lines(self) -> str:

@@ -68,7 +68,7 @@ def mark_of(operation: Operation) -> Mark | None:
 
     The runs of a jitted gradient share its marks, so the calls that contain the operation are part of the number.
     """
-    mark = Mark.read(jax_compat.checkpoint_name(operation.eqn) or "")
+    mark = Mark.read(operation.value_name) if operation.value_name else None
     return mark and mark._replace(gradient=(mark.gradient, operation.calls))
 
 

@@ -218,8 +218,8 @@ class WholeValues:
             return once.run(once.jaxpr, given)
 
         program = flat_program(self._step.jaxpr(1, self._each_loss(False, name)))
-        named = [(jax_compat.checkpoint_name(op.eqn) or "", op) for op in program.operations]
-        found = [(int(name.split(":")[1]), op.outvars[0]) for name, op in named if name.startswith(_NAME)]
+        named = [op for op in program.operations if op.value_name.startswith(_NAME)]
+        found = [(int(op.value_name.split(":")[1]), op.outvars[0]) for op in named]
         # A value has another type if the loss runs for several examples, and is missing if it runs in a loop.
         if sorted((i, v.aval.str_short()) for i, v in found) != sorted(types.items()):
             raise NoWholeValues

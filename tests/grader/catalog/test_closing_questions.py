@@ -221,6 +221,7 @@ def test_which_function_needs_the_static_flag():
     assert jnp.allclose(eval(bound, names)(w, x), names["expected"])
 
 
+@pytest.mark.slow
 def test_segments_of_the_while_loop(capsys):
     _, _, answer = run_page("checkpointed_while")
     printed = capsys.readouterr().out
@@ -288,6 +289,7 @@ def test_width_from_which_offloading_is_hidden(capsys):
     )
 
 
+@pytest.mark.slow
 @in_a_new_process
 def test_gathers_of_both_passes():
     names, _, answer = run_page("gather_again")
@@ -417,6 +419,7 @@ def test_bytes_and_flops_of_adapters():
     assert f"with {rows:,} rows" in answer and f"One weight takes {weight / 2**20:.0f} MiB" in answer
 
 
+@pytest.mark.slow
 @in_a_new_process
 def test_peak_of_microbatches_with_fsdp():
     names, _, answer = run_page("microbatch_fsdp")
@@ -444,6 +447,7 @@ def test_attention_weights_of_many_heads():
     assert "two arrays `f32[6,4,64,1024,1024]`, 6 GiB each" in answer
 
 
+@pytest.mark.slow
 @in_a_new_process
 def test_configurations_of_sequence_lengths():
     _, _, answer = run_page("choose_configuration")

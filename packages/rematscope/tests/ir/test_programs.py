@@ -1,5 +1,7 @@
 """Programs as data: what they hold, and how they are run."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,14 @@ def test_equations_without_readers_are_removed():
         return jnp.exp(x)
 
     assert primitives(trace(f, X).forward) == ["exp"]
+
+
+def test_a_copy_with_other_operands_differs_in_nothing_else():
+    (loop,) = trace(lambda x: lax.scan(lambda c, _: (jnp.sin(c), c), x, length=3, reverse=True), X).forward.equations
+    source = loop.source
+    copy = loop.with_inputs((*loop.inputs, *loop.outputs))
+    different = [f.name for f in dataclasses.fields(loop) if getattr(copy, f.name) is not getattr(loop, f.name)]
+    assert different == ["inputs"] and copy.inputs == (*loop.inputs, *loop.outputs) and copy.source == source
 
 
 def test_a_barrier_holds_only_values_that_are_read_after_it():

@@ -11,7 +11,7 @@ import dataclasses
 import math
 import numbers
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any
 
 from rematscope import jax_compat
@@ -101,12 +101,11 @@ def cost_of(equation: Equation) -> Cost:
             f"cost_of needs an Equation, not a value of type {type(equation).__name__}. Use one of trace(f, "
             "…).forward.equations or .backward.equations. The cost of both passes is trace(f, …).cost."
         )
-    if equation not in _known:
-        if equation.bodies:
-            _known[equation] = program_cost(Program((), [equation], ()))
-        else:
-            _known[equation] = _count_on_device(equation)
-    return _known[equation]
+    cost = _known.get(equation)
+    if cost is None:
+        cost = program_cost(Program((), [equation], ())) if equation.bodies else _count_on_device(equation)
+        _known[equation] = cost
+    return cost
 
 
 _known: weakref.WeakKeyDictionary[Equation, Cost] = weakref.WeakKeyDictionary()  # each is asked about many times
@@ -118,7 +117,8 @@ def _count_on_device(equation: Equation) -> Cost:
     if equation.primitive in MATMULS:
         inputs = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
     cost = _cost_of_primitive(equation.primitive, inputs, outputs, equation.params)
-    return dataclasses.replace(cost, link_bytes=collectives.sent_bytes(equation))
+    sent = collectives.sent_bytes(equation)
+    return cost if sent == cost.link_bytes else dataclasses.replace(cost, link_bytes=sent)
 
 
 def program_cost(program: Program, role: str | None = None) -> Cost:
@@ -127,18 +127,28 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
     A loop of unknown length counts as one iteration, and is listed in `uncounted`. Of the branches of a `cond`, the one
     with the most FLOPs counts; `link_bytes` is the maximum over all branches.
     """
-    total = Cost()
+    found = list[Cost]()
     for equation in program.equations:
-        bodies = [program_cost(body, role) for body in equation.bodies]
-        if equation.primitive == "cond":
-            total += _costliest_branch(bodies)
-        elif not equation.counted:
-            total += _count_one_iteration(bodies)
-        elif equation.bodies:
-            total += sum(bodies, Cost()) * equation.length
+        if equation.bodies:
+            bodies = [program_cost(body, role) for body in equation.bodies]
+            if equation.primitive == "cond":
+                found.append(_costliest_branch(bodies))
+            else:
+                found.append(_sum_costs(bodies) * equation.length if equation.counted else _count_one_iteration(bodies))
         elif role in (None, equation.role):
-            total += cost_of(equation)
-    return total
+            found.append(cost_of(equation))
+    return _sum_costs(found)
+
+
+def _sum_costs(costs: Collection[Cost]) -> Cost:
+    """Return the sum of costs; adding them one by one creates an object per operation."""
+    return Cost(
+        sum(cost.flops for cost in costs),
+        sum(cost.transcendentals for cost in costs),
+        sum(cost.bytes for cost in costs),
+        sum(cost.link_bytes for cost in costs),
+        frozenset().union(*(cost.uncounted for cost in costs)),
+    )
 
 
 def _costliest_branch(branches: list[Cost]) -> Cost:
@@ -151,9 +161,9 @@ def _costliest_branch(branches: list[Cost]) -> Cost:
     )
 
 
-def _count_one_iteration(parts: Iterable[Cost]) -> Cost:
+def _count_one_iteration(parts: Collection[Cost]) -> Cost:
     """Return the cost of one iteration of a loop of unknown length, marked as uncounted unless the loop is empty."""
-    total = sum(parts, Cost())
+    total = _sum_costs(parts)
     return total + Cost(uncounted=frozenset({"while"})) if total != Cost() else total
 
 

@@ -1,7 +1,5 @@
 """Propagate dependences through programs, including loops and branches."""
 
-import functools
-import operator
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TypeVar
@@ -63,4 +61,7 @@ def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
 
 def union_of_marks(marks: dict[Value, int], values: Iterable[Value]) -> int:
     """Return all marks of some values."""
-    return functools.reduce(operator.or_, (marks.get(v, 0) for v in values), 0)
+    found = 0
+    for value in values:
+        found |= marks.get(value, 0)
+    return found

@@ -65,7 +65,7 @@ class NumberTable:
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _hashable_params(equation.params)
-        operands = tuple(self.number(v) for v in equation.inputs)
+        operands = tuple(map(self.number, equation.inputs))
         if equation.primitive == "squeeze" and operands[0] in self._boxed:
             return [self._boxed[operands[0]]]
         if equation.primitive == "convert_element_type":
@@ -138,7 +138,7 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
     if type(params) in (float, bool):
         return type(params), repr(params)  # 0.0 == -0.0 and 1 == True, and an operation may tell them apart
     if isinstance(params, dict):
-        return tuple((key, _hashable_params(params[key])) for key in sorted(params))
+        return tuple([(key, _hashable_params(params[key])) for key in sorted(params)])
     if isinstance(params, (tuple, list)):
         return tuple(map(_hashable_params, params))
     if hasattr(params, "eqns"):
@@ -164,10 +164,10 @@ def _hashable_params(params: Any) -> Hashable:  # a parameter of a primitive may
 
 
 def _as_array(value: Any, dtype: Any) -> np.ndarray:
-    """Return a literal's value, such as a Python number, as an array of its dtype."""
+    """Return a literal's value, such as a Python number, as an array of its dtype, unless this is JAX's own."""
     array = np.asarray(value)
-    return array if jax.dtypes.issubdtype(dtype, jax.dtypes.extended) else array.astype(dtype)
+    return array.astype(dtype) if isinstance(dtype, np.dtype) else array
 
 
 def _constant_key(array: np.ndarray) -> tuple[Hashable, ...]:
-    return array.tobytes(), str(array.dtype), array.shape
+    return array.tobytes(), array.dtype, array.shape

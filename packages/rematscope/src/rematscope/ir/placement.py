@@ -31,8 +31,10 @@ def meshes_in(program: Program) -> Iterator[Any]:
     for equation in program.all_equations():
         if equation.primitive == "shard_map":
             yield equation.params["mesh"]
-        given = (getattr(value.aval, "sharding", None) for value in equation.outputs)
-        yield from filter(None, map(mesh_of, (equation.params.get("sharding"), *given)))
+        given = [getattr(value.aval, "sharding", None) for value in equation.outputs]
+        for sharding in (equation.params.get("sharding"), *given):
+            if (mesh := mesh_of(sharding)) is not None:
+                yield mesh
 
 
 def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[Any]:

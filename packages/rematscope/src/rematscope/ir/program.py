@@ -70,12 +70,13 @@ class Value:
       sharding: the sharding, if it is not part of `aval`; else None. See `rematscope.ir.placement`.
     """
 
-    __slots__ = ("aval", "name", "sharding")
+    __slots__ = ("_type_placement", "aval", "name", "sharding")
 
     def __init__(self, aval: Any, name: str = ""):  # JAX's abstract values have no common type with a shape
         self.aval = aval
         self.name = name
         self.sharding: Placement | None = None
+        self._type_placement: Placement | None = None  # that of `aval`, which is read many times
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -95,7 +96,11 @@ class Value:
     @property
     def placement(self) -> "Placement":
         """The sharding of the array, determined by the program or estimated."""
-        return self.sharding or Placement(*device_shape(self.aval))
+        if self.sharding is not None:
+            return self.sharding
+        if self._type_placement is None:
+            self._type_placement = Placement(*device_shape(self.aval))
+        return self._type_placement
 
     @property
     def on_device(self) -> "Typed":
@@ -177,8 +182,6 @@ def _dtype_text(dtype: Any) -> str:  # NumPy's, or one of JAX's extended dtypes
 
 def nbytes(value: Typed) -> int:
     """Return the size in bytes of an array. A float0 has 0 bytes; a PRNG key has the bytes of its words."""
-    if value.dtype == jax.dtypes.float0:
-        return 0
     return math.prod(value.shape) * int(value.dtype.itemsize)
 
 
@@ -255,6 +258,12 @@ class Equation:
         """The arrays that a `scan` slices per iteration, or that a `shard_map` splits across devices; empty for other
         equations."""
         return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
+
+    def with_inputs(self, inputs: tuple[Value, ...]) -> "Equation":
+        """Return a copy with other operands. `dataclasses.replace` takes five times as long."""
+        copy = object.__new__(Equation)
+        vars(copy).update(vars(self), inputs=inputs)
+        return copy
 
     def walk(self) -> Iterator[tuple["Equation", int]]:
         """Yield the equation, or the equations in its bodies, as `Program.walk` does."""

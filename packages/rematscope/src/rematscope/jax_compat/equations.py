@@ -347,7 +347,7 @@ def effects_of(eqn: JaxprEqn) -> set[str]:
 
     JAX also records the mesh axis of a collective as an effect. It is not included.
     """
-    return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
+    return {name for effect in eqn.effects if (name := type(effect).__name__) != "NamedAxisEffect"}
 
 
 _PRINTS = frozenset({"DebugEffect", "OrderedDebugEffect"})

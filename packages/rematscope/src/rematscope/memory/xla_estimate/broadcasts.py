@@ -80,10 +80,12 @@ class Broadcasts:
 
         Return None if XLA does not move the broadcasts.
         """
+        if equation.primitive in _MOVED or self._repeats.keys().isdisjoint(equation.inputs):
+            return None
         arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
         repeats = [self._repeats[v] for v in arrays if v in self._repeats]
         large = [e for e in repeats if e.inputs[0].shape] or repeats
-        if equation.primitive in _MOVED or not large or len(repeats) < len(arrays):
+        if not large or len(repeats) < len(arrays):
             return None
         first, source = large[0], large[0].inputs[0]
         if any(e.params != first.params for e in large):

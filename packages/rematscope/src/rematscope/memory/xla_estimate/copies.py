@@ -6,13 +6,12 @@ multiplies a cotangent by the weight, because the update of the weight does not 
 also copies the momentum of Lion, because two results are computed from it.
 """
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from rematscope.ir.primitives import UPDATES
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import Equation, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
-from rematscope.memory.xla_estimate.hlo_rewrites import count_readers, find_aliases, first_alias, is_alias
+from rematscope.memory.xla_estimate.level import Level, is_alias
 
 
 def overwritten_operands(equation: Equation) -> Sequence[Value]:
@@ -22,27 +21,27 @@ def overwritten_operands(equation: Equation) -> Sequence[Value]:
     return equation.initial if equation.primitive in ("scan", "while") else ()
 
 
-def with_copies(program: Program) -> Program:
-    """Return the program with copies of overwritten values that have other readers, inserted as early as possible."""
-    same = find_aliases(program.equations)
-    made = {value: equation for equation in program.equations for value in equation.outputs}
-    reads = count_readers(program, same)
+def with_copies(level: Level) -> Level:
+    """Return the level with copies of overwritten values that have other readers, inserted as early as possible."""
+    made = {value: equation for equation in level.equations for value in equation.outputs}
     changed: dict[Equation, Equation] = {}
     copies: dict[Equation, list[Equation]] = {}
-    for equation in program.equations:
+    for equation in level.equations:
         inputs = list(equation.inputs)
         for value in overwritten_operands(equation):
-            if value in made and reads[first_alias(value, same)] > 1:
+            if value in made and level.counts[level.original(value)] > 1:
                 copy = value_like(value)
                 copies.setdefault(made[value], []).append(
                     Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)
                 )
                 inputs[inputs.index(value)] = copy
-                changed[equation] = dataclasses.replace(equation, inputs=tuple(inputs))
+                changed[equation] = equation.with_inputs(tuple(inputs))
+    if not changed:
+        return level
     equations: list[Equation] = []
-    for equation in program.equations:
+    for equation in level.equations:
         equations += [changed.get(equation, equation), *copies.get(equation, [])]
-    return dataclasses.replace(program, equations=equations)
+    return level.with_equations(equations)
 
 
 def copied_arguments(

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Value
-from rematscope.memory.xla_estimate.hlo_rewrites import MIXED, is_alias
+from rematscope.memory.xla_estimate.hlo_rewrites import MIXED
+from rematscope.memory.xla_estimate.level import is_alias
 
 Reads = Callable[[Equation], Iterable[Iterable[Value]]]  # the values that an equation reads from memory, per operand
 

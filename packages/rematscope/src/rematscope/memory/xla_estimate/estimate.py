@@ -52,6 +52,7 @@ from rematscope.memory.xla_estimate.fusion import (
     with_flattened,
 )
 from rematscope.memory.xla_estimate.hlo_rewrites import rewrite_as_hlo
+from rematscope.memory.xla_estimate.level import Level
 from rematscope.seconds.devices import is_tpu
 from rematscope.tracing.trace import Trace, inputs_of, programs_of, results_of
 
@@ -258,30 +259,34 @@ class _WrittenRanges(LiveRanges):
         """
         if isinstance(value, Literal):
             return []
+        known, fused = self._known, self._fused
         pending = [first := (self.array(value), by_kernel)]
         while pending:
-            array, by_kernel = asked = pending[-1]
-            maker = self._fused.fused_away.get(array) or (self._fused.duplicated.get(array) if by_kernel else None)
-            if asked in self._known:
-                pending.pop()
-            elif maker is None:
-                self._known[asked] = [array]
+            array, by_kernel = asked = pending.pop()
+            if asked in known:
+                continue
+            maker = fused.fused_away.get(array) or (fused.duplicated.get(array) if by_kernel else None)
+            if maker is None:
+                known[asked] = [array]
+                continue
+            by_kernel = maker not in fused.by_library
+            parts = [(self.array(v), by_kernel) for v in maker.inputs if not isinstance(v, Literal)]
+            if unknown := [part for part in parts if part not in known]:
+                pending += [asked, *unknown]
+            elif len(parts) == 1:
+                known[asked] = known[parts[0]]
             else:
-                by_kernel = maker not in self._fused.by_library
-                parts = [(self.array(v), by_kernel) for v in maker.inputs if not isinstance(v, Literal)]
-                unknown = [part for part in parts if part not in self._known]
-                pending += unknown
-                if not unknown:
-                    self._known[asked] = list(dict.fromkeys(v for part in parts for v in self._known[part]))
-        return self._known[first]
+                known[asked] = list(dict.fromkeys(itertools.chain.from_iterable(known[part] for part in parts)))
+        return known[first]
 
     def _buffers_read(self, equation: Equation) -> list[list[Value]]:
         by_kernel = equation.primitive in FUSES_OPERANDS and equation not in self._fused.by_library
         return [self._memory_operands(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
-        program = with_copies(with_flattened(scattered_into(program, self._target), self._target))
-        found = fuse(program.equations, program.outputs, self._target)
+        level = with_copies(with_flattened(scattered_into(Level(program), self._target), self._target))
+        program = level.program
+        found = fuse(level, self._target)
         self._fused.fused_away.update(found.fused_away)
         self._fused.duplicated.update(found.duplicated)
         self._fused.by_library.update(found.by_library)

@@ -25,22 +25,15 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from rematscope.ir.primitives import DUPLICABLE, MATMULS, MOVES_FUSED_ONCE, REDUCTIONS, VIEWS
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Value
 from rematscope.memory.xla_estimate.broadcasts import value_like
 from rematscope.memory.xla_estimate.dot_layout import has_batch_of_one
-from rematscope.memory.xla_estimate.hlo_rewrites import (
-    FUSED_LIKE_ELEMENTWISE,
-    MIXED,
-    count_readers,
-    find_aliases,
-    first_alias,
-    is_alias,
-    operands,
-)
+from rematscope.memory.xla_estimate.hlo_rewrites import FUSED_LIKE_ELEMENTWISE, MIXED
+from rematscope.memory.xla_estimate.level import Level
 from rematscope.memory.xla_estimate.ynnpack import ynnpack_groups
 from rematscope.seconds.devices import is_tpu
 
-_EXPENSIVE = FUSED_LIKE_ELEMENTWISE - DUPLICABLE
+_CHEAP, _EXPENSIVE = FUSED_LIKE_ELEMENTWISE & DUPLICABLE, FUSED_LIKE_ELEMENTWISE - DUPLICABLE
 _OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # multiply an array by itself
 CAN_ALIAS_OPERAND = FUSED_LIKE_ELEMENTWISE - {"copy"} | {MIXED}
 # XLA limits the number of duplicates of an operation (`CodeDuplicationTooHigh`).
@@ -65,22 +58,20 @@ class Fused:
     products: dict[Equation, Equation] = dataclasses.field(default_factory=dict)
 
 
-def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
+def fuse(level: Level, target: str = "cpu") -> Fused:
     """Return the values of one level that a compiler computes inside their readers."""
-    same = find_aliases(equations)
-    readers, there = _find_readers(equations, written, same)
     found = Fused()
-    together = ynnpack_groups(equations, readers, there, same) if target == "cpu" else {}
-    in_place = FUSES_OPERANDS | MATMULS if is_tpu(target) else FUSES_OPERANDS
+    on_tpu = is_tpu(target)
+    together = ynnpack_groups(level) if target == "cpu" else {}
+    in_place = FUSES_OPERANDS | MATMULS if on_tpu else FUSES_OPERANDS
     fusing, at_a_price = FUSED_LIKE_ELEMENTWISE | MOVES_FUSED_ONCE | {"transpose"}, _EXPENSIVE | MOVES_FUSED_ONCE
-    ends = _matmul_epilogues(equations, readers, there, same) if is_tpu(target) else {}
+    ends = _matmul_epilogues(level) if on_tpu else {}
     found.products.update(ends)
     found.fused_away.update((product.outputs[0], product) for product in ends.values())
-    spread = _broadcast_values(equations, same)
-    paths = _Paths(equations, same, readers, together)
-    padded, parts = _padded_sums(equations), set[Value]()
+    paths = _Paths(level, together)
+    padded, parts = _padded_sums(level.equations), set[Value]()
     kernels: dict[Value, set[Equation]] = {}  # for each fused value, up to two of the operations that it is fused into
-    for equation in reversed(equations):
+    for equation in reversed(level.equations):
         if equation in together:
             if together[equation] is not equation:
                 found.fused_away[equation.outputs[0]] = equation
@@ -88,18 +79,18 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
         if equation.primitive not in fusing or len(equation.outputs) != 1:
             continue
         (value,) = equation.outputs
-        if value in there or value in same or equation in ends:
+        if value in level.written or level.is_renamed(value) or equation in ends:
             continue
-        reading = readers.get(value, [])
+        reading = level.readers.get(value, [])
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
-        once = _is_at_most_unary(equation, spread)
+        once = _is_at_most_unary(equation, level.broadcasts)
         expensive = equation.primitive in at_a_price
-        if is_tpu(target) and equation.primitive in FUSED_LIKE_ELEMENTWISE:
+        if on_tpu and equation.primitive in FUSED_LIKE_ELEMENTWISE:
             once, expensive = True, False
         cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
-            parts.update(first_alias(v, same) for v in equation.inputs)
+            parts.update(map(level.original, equation.inputs))
             if equation.primitive != "pad":
                 found.fused_away[value] = equation
             continue
@@ -109,7 +100,7 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
             cheap = cheap and (len(reading) <= 1 or paths.are_fused(value, others))
             if not cheap:
                 paths.once.add(value)
-        if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
+        if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in level.broadcasts:
             cheap = False  # a value that is rounded from four bytes is not computed twice
         anywhere = {
             kernel
@@ -128,17 +119,13 @@ def fuse(equations: Sequence[Equation], written: Iterable[Value], target: str = 
     return found
 
 
-def _matmul_epilogues(
-    equations: Sequence[Equation],
-    readers: dict[Value, list[Equation]],
-    written: set[Value],
-    same: dict[Value, Value],
-) -> dict[Equation, Equation]:
+def _matmul_epilogues(level: Level) -> dict[Equation, Equation]:
     """Map each operation that is fused into a matmul's output to the matmul; to the last one if there are several.
 
     This operation is the last elementwise operation that all uses of the matmul's result depend on, and whose result is
     no larger than the matmul's.
     """
+    equations, readers = level.equations, level.readers
     places = {equation: place for place, equation in enumerate(equations)}
 
     def end(first: Value) -> Equation | None:
@@ -146,13 +133,13 @@ def _matmul_epilogues(
         unread = {first: len(readers.get(first, ()))}  # for each dependent value, the number of readers not reached yet
         pending = [places[reader] for reader in readers.get(first, ())]
         heapq.heapify(pending)
-        while pending and written.isdisjoint(unread):
+        while pending and level.written.isdisjoint(unread):
             equation = equations[place := heapq.heappop(pending)]
             while pending and pending[0] == place:
                 heapq.heappop(pending)
             if equation.primitive not in FUSED_LIKE_ELEMENTWISE or len(equation.outputs) != 1:
                 break
-            for operand in unread.keys() & operands(equation, same):
+            for operand in unread.keys() & level.operands(equation):
                 unread[operand] -= 1
                 if not unread[operand]:
                     del unread[operand]
@@ -171,40 +158,24 @@ def _matmul_epilogues(
     return ends
 
 
-def _find_readers(
-    equations: Iterable[Equation], written: Iterable[Value], same: dict[Value, Value]
-) -> tuple[dict[Value, list[Equation]], set[Value]]:
-    """Return the readers of each value, its aliases included, and the values that leave the level."""
-    readers: dict[Value, list[Equation]] = {}
-    there = {first_alias(v, same) for v in written if not isinstance(v, Literal)}
-    for equation in equations:
-        read = operands(equation, same)
-        if equation.primitive == "optimization_barrier" or equation.bodies:
-            there.update(read)
-        for operand in dict.fromkeys(read):
-            if not is_alias(equation):
-                readers.setdefault(operand, []).append(equation)
-    return readers, there
-
-
-def scattered_into(program: Program, target: str = "cpu") -> Program:
-    """Return the program with each scatter that is added to an array replaced by a scatter into that array.
+def scattered_into(level: Level, target: str = "cpu") -> Level:
+    """Return the level with each scatter that is added to an array replaced by a scatter into that array.
 
     If both summands are scatters and the updates are smaller than the result, XLA concatenates the updates and scatters
     them into the sum of the targets. On a CPU, this does not apply to two-byte types, which are added in four bytes.
     """
-    same = find_aliases(program.equations)
+    if not any(equation.primitive == "scatter-add" for equation in level.equations):
+        return level
     makers: dict[Value, Equation] = {}
-    readers = count_readers(program, same)
 
     def scatter_of(value: Value) -> Equation | None:
         """Return the scatter that computes a summand without other readers; else None."""
-        first, short = first_alias(value, same), target == "cpu" and value.dtype.itemsize == 2
-        maker = None if short or readers[first] > 1 else makers.get(first)
+        original, short = level.original(value), target == "cpu" and value.dtype.itemsize == 2
+        maker = None if short or level.counts[original] > 1 else makers.get(original)
         return maker if maker is not None and maker.primitive == "scatter-add" else None
 
     def is_of_zeros(value: Value) -> bool:
-        maker = makers.get(first_alias(value, same))
+        maker = makers.get(level.original(value))
         return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
 
     equations: list[Equation] = []
@@ -212,12 +183,11 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     def write(primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
         value = value_like(inputs[0], **changed)
         makers[value] = Equation(primitive, tuple(inputs), (value,), {}, like.eqn, role=like.role)
-        readers[value] = 1
         equations.append(makers[value])
         return value
 
     gone: set[Equation] = set()
-    for equation in program.equations:
+    for equation in level.equations:
         scatters: list[Equation] = []
         if equation.primitive in ("add", "add_any") and equation.inputs[0] is not equation.inputs[-1]:
             scatters = [scatter for v in equation.inputs if (scatter := scatter_of(v)) is not None]
@@ -235,55 +205,52 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
             equation = dataclasses.replace(scatters[0], inputs=(into, *places, *values), outputs=equation.outputs)
         makers.update(dict.fromkeys(equation.outputs, equation))
         equations.append(equation)
-    return dataclasses.replace(program, equations=[e for e in equations if e not in gone])
+    return level.with_equations([e for e in equations if e not in gone])
 
 
-def with_flattened(program: Program, target: str = "cpu") -> Program:
-    """Return the program with copies of cheap values that matmuls read as rows and columns and others read unchanged.
+def with_flattened(level: Level, target: str = "cpu") -> Level:
+    """Return the level with copies of cheap values that matmuls read as rows and columns and others read unchanged.
 
     A matmul's operand is reshaped to rows and columns, and a cheap operand is computed together with the reshape.
     Batched matmuls and libraries read the operand unchanged.
     """
-    same = find_aliases(program.equations)
-    makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
-    spread = _broadcast_values(program.equations, same)
-    readers, there = _find_readers(program.equations, program.outputs, same)
+    makers = {e.outputs[0]: e for e in level.equations if len(e.outputs) == 1}
     together: Collection[Equation] | None = None
     copies: dict[Value, Equation] = {}
 
     def is_cheap(value: Value) -> bool:
         maker = makers.get(value)
         if maker is not None and maker.primitive == "transpose":
-            maker = makers.get(first_alias(maker.inputs[0], same))
-        return (
-            maker is not None
-            and maker.primitive in FUSED_LIKE_ELEMENTWISE - _EXPENSIVE - {"copy"}
-            and _is_at_most_unary(maker, spread)
-        )
+            maker = makers.get(level.original(maker.inputs[0]))
+        return maker is not None and maker.primitive in _CHEAP - {"copy"} and _is_at_most_unary(maker, level.broadcasts)
 
-    for value, reading in readers.items():
+    products = [equation for equation in level.equations if equation.primitive == "dot_general"]
+    for value in dict.fromkeys(v for product in products for v in level.operands(product)):
+        reading = level.readers[value]
         flattened = [r for r in reading if r.primitive == "dot_general" and _is_flattened(value, r)]
         if not 0 < len(flattened) < len(reading) or not is_cheap(value):
             continue
         if together is None:
-            together = ynnpack_groups(program.equations, readers, there, same) if target == "cpu" else ()
+            together = ynnpack_groups(level) if target == "cpu" else ()
         others = [r for r in reading if r not in flattened]
         if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
             maker = makers[value]
             copies[value] = Equation("copy", (value,), (value_like(value),), {}, maker.eqn, role=maker.role)
+    if not copies:
+        return level
     equations: list[Equation] = []
-    for equation in program.equations:
-        values = [first_alias(v, same) for v in equation.inputs]
+    for equation in level.equations:
+        values = list(map(level.original, equation.inputs))
         if equation.primitive == "dot_general" and not copies.keys().isdisjoint(values):
             inputs = [
                 copies[first].outputs[0] if first in copies and _is_flattened(first, equation) else v
                 for v, first in zip(equation.inputs, values, strict=True)
             ]
-            equation = dataclasses.replace(equation, inputs=tuple(inputs))
+            equation = equation.with_inputs(tuple(inputs))
         equations.append(equation)
         if len(equation.outputs) == 1 and (value := equation.outputs[0]) in copies and makers[value] is equation:
             equations.append(copies[value])
-    return dataclasses.replace(program, equations=equations)
+    return level.with_equations(equations)
 
 
 def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
@@ -298,12 +265,6 @@ def _padded_sums(equations: Sequence[Equation]) -> set[Equation]:
     return found
 
 
-def _broadcast_values(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
-    """Return the results of broadcasts and iotas, with their aliases."""
-    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
-    return spread | {value for value in same if first_alias(value, same) in spread}
-
-
 class _Paths:
     """Decides whether a value can be fused along all paths to a reader (XLA's `CanFuseOnAllPaths`).
 
@@ -311,25 +272,19 @@ class _Paths:
       once: values that are computed in at most one reader.
     """
 
-    def __init__(
-        self,
-        equations: Sequence[Equation],
-        same: dict[Value, Value],
-        readers: dict[Value, list[Equation]],
-        together: Collection[Equation],
-    ):
+    def __init__(self, level: Level, together: Collection[Equation]):
         self.once: set[Value] = set()
-        self._aliases = same
+        self._level = level
         self._together = together
-        self._makers = {v: equation for equation in equations for v in equation.outputs}
+        self._makers = {v: equation for equation in level.equations for v in equation.outputs}
         self._bits: dict[Value, int] = {}
         self._behind: dict[Value, int] = {}  # for each value, the bits of the values that it depends on
-        for equation in equations:
+        for equation in level.equations:
             behind = 0
-            for operand in operands(equation, self._aliases):
+            for operand in level.operands(equation):
                 behind |= self._behind.get(operand, 0)
             for value in equation.outputs:
-                if len(readers.get(value, ())) > 1 and equation.primitive in FUSED_LIKE_ELEMENTWISE - _EXPENSIVE:
+                if equation.primitive in _CHEAP and len(level.readers.get(value, ())) > 1:
                     self._bits[value] = 1 << len(self._bits)
                 self._behind[value] = behind | self._bits.get(value, 0)
 
@@ -344,7 +299,7 @@ class _Paths:
             known.add(equation)
             if equation.primitive in _MOVES:
                 return False
-            for operand in operands(equation, self._aliases):
+            for operand in self._level.operands(equation):
                 if operand is value or not self._behind.get(operand, 0) & bit:
                     continue
                 maker = self._makers[operand]

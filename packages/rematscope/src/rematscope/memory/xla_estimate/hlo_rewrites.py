@@ -27,7 +27,6 @@ In addition, on a CPU:
 * A grouped matmul is dense: it has one copy of its operand per group, with zeros for the rows of the other groups.
 """
 
-import collections
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -39,7 +38,7 @@ from jax.lax import GatherScatterMode
 
 from rematscope.ir import primitives, roles
 from rematscope.ir.number_table import NumberTable
-from rematscope.ir.primitives import DUPLICABLE, MOVES, VIEWS
+from rematscope.ir.primitives import DUPLICABLE, MATMULS, MOVES
 from rematscope.ir.program import RENAMES, Equation, Literal, Program, Value
 from rematscope.ir.sharding_propagation import read_as
 from rematscope.memory.xla_estimate.broadcasts import Broadcasts, value_like
@@ -192,11 +191,12 @@ class _Lowering:
         An operand that was gathered for a recompute is available in the backward pass too.
         """
         inputs = list(equation.inputs)
-        for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
-            if needed.shape != value.placement.shape:
-                inputs[i] = self._append_once("all_gather", [value], dataclasses.replace(equation, role=""))
-                inputs[i].sharding = needed
-        return dataclasses.replace(equation, inputs=tuple(inputs))
+        if equation.primitive in MATMULS:
+            for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
+                if needed.shape != value.placement.shape:
+                    inputs[i] = self._append_once("all_gather", [value], dataclasses.replace(equation, role=""))
+                    inputs[i].sharding = needed
+        return equation.with_inputs(tuple(inputs))  # a copy, because both passes of a schedule may run an equation
 
     def _expand_operation(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
@@ -239,25 +239,26 @@ class _Lowering:
 
     def _with_broadcasts(self, equation: Equation) -> Equation:
         """Return an operation with the implicit broadcasts of its operands as separate operations."""
-        (result,) = equation.outputs
         if equation.primitive in ("broadcast_in_dim", "pad", "slice"):
             return equation
-        if any(len(v.shape) not in (0, len(result.shape)) for v in equation.inputs):
+        (result,) = equation.outputs
+        shape, shapes = result.shape, [v.shape for v in equation.inputs]
+        if any(len(each) not in (0, len(shape)) for each in shapes):
             return equation
         inputs = list(equation.inputs)
         for i, value in enumerate(inputs):
             if isinstance(value, Literal):
-                if (
+                is_spread = (
                     self._target == "cpu"
                     and len(inputs) > 1
                     and math.prod(result.on_device.shape) >= YNNPACK_MIN_ELEMENTS
-                ):
-                    inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=result.shape)
-                    inputs[i].sharding = result.sharding
-            elif value.shape not in (result.shape, ()):
-                inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=result.shape)
+                )
+            else:
+                is_spread = shapes[i] not in (shape, ())
+            if is_spread:
+                inputs[i] = self._append_once("broadcast_in_dim", [value], equation, shape=shape)
                 inputs[i].sharding = result.sharding
-        return dataclasses.replace(equation, inputs=tuple(inputs))
+        return equation.with_inputs(tuple(inputs))
 
     def _expand_matmul(self, equation: Equation) -> Equation:
         contracted, batches = equation.params["dimension_numbers"]
@@ -358,35 +359,3 @@ class _Lowering:
         ends = [self._append_once(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
         mask = self._append_once("and", ends, equation)
         return self._append_once("select_n", [value, mask], equation, shape=shape)
-
-
-def is_alias(equation: Equation) -> bool:
-    """Return whether an equation's result is its operand with another name or shape."""
-    return equation.primitive in VIEWS
-
-
-def find_aliases(equations: Iterable[Equation]) -> dict[Value, Value]:
-    """Return, for each alias, the value that it is a name or a reshape of."""
-    same: dict[Value, Value] = {}  # in a schedule, two values may name each other; the check below avoids a cycle
-    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_alias(e)):
-        if not isinstance(operand, Literal) and (first := first_alias(operand, same)) is not value:
-            same[value] = first
-    return same
-
-
-def first_alias(value: Value, same: dict[Value, Value]) -> Value:
-    return first_alias(same[value], same) if value in same else value
-
-
-def count_readers(program: Program, same: dict[Value, Value]) -> collections.Counter[Value]:
-    """Return how often each value is read, under its first name; returning a value also reads it."""
-    readers = collections.Counter(first_alias(v, same) for v in program.outputs if not isinstance(v, Literal))
-    for equation in program.equations:
-        if not is_alias(equation):
-            readers.update(operands(equation, same))
-    return readers
-
-
-def operands(equation: Equation, same: dict[Value, Value]) -> list[Value]:
-    """Return the values that an equation reads, each under its first name, without literals."""
-    return [first_alias(v, same) for v in equation.inputs if not isinstance(v, Literal)]

@@ -8,40 +8,34 @@ and the result of a group are written to memory; values inside the group are not
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 
 import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.xla_estimate.hlo_rewrites import YNNPACK_MIN_ELEMENTS, operands
+from rematscope.memory.xla_estimate.hlo_rewrites import YNNPACK_MIN_ELEMENTS
+from rematscope.memory.xla_estimate.level import Level
 
 _SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
-_COMPUTED = frozenset(
+_OF_ANY_SIZE = frozenset({"broadcast_in_dim", "dot_general"})
+_COMPUTED = _SUMS | _OF_ANY_SIZE
+_COMPUTED |= frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "
     "logistic max min mul neg pow rsqrt sign sin sqrt square sub tan tanh".split()
 )
+_DTYPES = frozenset([np.dtype(np.float32), np.dtype(np.float64), np.dtype(jax.numpy.bfloat16)])
 
 
-def ynnpack_groups(
-    equations: Sequence[Equation],
-    readers: Mapping[Value, Sequence[Equation]],
-    written: Collection[Value],
-    same: dict[Value, Value],
-) -> dict[Equation, Equation]:
-    """Return the equations that the library computes in groups, each with the last equation of its group.
-
-    Args:
-      written: values that leave the level.
-      same: for each alias, the value that it is a name or a reshape of.
-    """
-    makers = {v: equation for equation in equations for v in equation.outputs}
+def ynnpack_groups(level: Level) -> dict[Equation, Equation]:
+    """Return the equations that the library computes in groups, each with the last equation of its group."""
+    makers = {v: equation for equation in level.equations for v in equation.outputs}
     last: dict[Equation, Equation] = {}
 
     def is_read_only_in(value: Value, group: Collection[Equation]) -> bool:
-        return value not in written and all(reader in group for reader in readers.get(value, ()))
+        return value not in level.written and all(map(group.__contains__, level.readers.get(value, ())))
 
-    for start in reversed(equations):
+    for start in reversed(level.equations):
         if start in last or start.primitive not in _SUMS or not _is_computed(start):
             continue
         group, end = {start: None}, start
@@ -50,7 +44,7 @@ def ynnpack_groups(
             grown = False
             pending = list(group)
             while pending:
-                for value in operands(pending.pop(), same):
+                for value in level.operands(pending.pop()):
                     maker = makers.get(value)
                     if maker is None or maker in last or maker in group:
                         continue
@@ -59,14 +53,14 @@ def ynnpack_groups(
                         pending.append(maker)
                         grown = True
             (value,) = end.outputs
-            reading = readers.get(value, ())
-            if value not in written and len(reading) == 1 and reading[0] not in last and _is_computed(reading[0]):
+            reading = level.readers.get(value, ())
+            if value not in level.written and len(reading) == 1 and reading[0] not in last and _is_computed(reading[0]):
                 end = reading[0]
                 group[end] = None
                 grown = True
         while end.primitive == "broadcast_in_dim":  # computed by its readers, outside of the library
             del group[end]
-            (end,) = (maker for v in operands(end, same) if (maker := makers[v]) in group)
+            (end,) = (maker for v in level.operands(end) if (maker := makers[v]) in group)
         last.update(dict.fromkeys(group, end))
     return last
 
@@ -75,10 +69,11 @@ def _is_computed(equation: Equation) -> bool:
     """Return whether the library implements an operation for its dtypes."""
     if len(equation.outputs) != 1 or equation.bodies:
         return False
-    values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]
-    if not all(v.dtype in (np.float32, np.float64, jax.numpy.bfloat16) for v in values):
+    if equation.primitive not in _COMPUTED:
         return False
-    if equation.primitive in ("dot_general", "broadcast_in_dim"):
+    values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]
+    if not all(v.dtype in _DTYPES for v in values):
+        return False
+    if equation.primitive in _OF_ANY_SIZE:
         return True
-    large = any(math.prod(v.on_device.shape) >= YNNPACK_MIN_ELEMENTS for v in values)
-    return large and equation.primitive in _COMPUTED | _SUMS
+    return any(math.prod(v.on_device.shape) >= YNNPACK_MIN_ELEMENTS for v in values)

@@ -9,7 +9,7 @@ from jax import lax
 from sampling import few, sampled
 
 from rematscope import PlanError, report, rewrite
-from rematscope.reporting.averages import WholeStep
+from rematscope.reporting.traced_step import TracedStep
 
 AXES = (None, 0, 0)
 TOLERANCE = 1e-12  # in float64
@@ -403,7 +403,7 @@ def test_metrics_that_are_no_means_are_refused():
 def test_a_weighted_mean_is_proved_without_loops_over_examples(monkeypatch):
     """Such loops are for steps with `jax.vmap`. Their traces take longer than the rest of the proof."""
     traced = []
-    monkeypatch.setattr(WholeStep, "in_loops", property(traced.append))
+    monkeypatch.setattr(TracedStep, "in_loops", property(traced.append))
 
     def step(w, x, labels):
         return w - jax.grad(divided_by(jnp.sum))(w, x, labels)

@@ -11,19 +11,17 @@ arguments, which `rematscope.reporting.whole_values` computes for the whole batc
 
 import contextlib
 import dataclasses
-import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import jax
-from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
 from rematscope.errors import PlanError
-from rematscope.jax_compat.vjp_hook import has_map, outside_traces
-from rematscope.reporting.arrays import with_explicit_sharding
+from rematscope.jax_compat.vjp_hook import outside_traces
 from rematscope.reporting.batch_axis import (
     NotPaired,
     Pair,
@@ -34,7 +32,7 @@ from rematscope.reporting.flat_program import FlatProgram, Operation, Variable, 
 from rematscope.reporting.flat_step import FlatStep, explain_other_size
 from rematscope.reporting.gathers import with_batched_gathers
 from rematscope.reporting.gradient_loops import Divided, mark_of
-from rematscope.reporting.microbatches import Microbatches, comparable_interface, step_program
+from rematscope.reporting.microbatches import Microbatches, comparable_interface
 from rematscope.reporting.relations import (
     OTHER,
     SAME,
@@ -48,116 +46,107 @@ from rematscope.reporting.relations import (
     one_block,
     relation_of_constants,
 )
-from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeValues
-from rematscope.tracing.checkpoints import CalledOnce, replace_calls
+from rematscope.reporting.traced_step import TracedStep, loss_mark_of
+from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeValues, find_whole_values
 
-_MARK = "rematscope.loss"
 USE_CHUNKS = " Use chunks=, which computes the same gradient."
 
 
-class WholeStep:
-    """A step, which is traced for its whole batch once, and again for each number of microbatches.
+@dataclasses.dataclass(frozen=True)
+class Proof:
+    """Whether microbatches give a step's results.
 
-    Args:
-      step: the step. Only the types of its arguments are used.
-      loops: whether each `jax.vmap` over the batch is traced as a loop over its examples.
+    Attributes:
+      why: a sentence on why this is not proved; "" if it is.
+      microbatches: the microbatches that give the results; None if none are known to.
+      values: the values of the whole batch that the microbatches need; None if they need none.
     """
 
-    def __init__(self, step: FlatStep, loops: bool = False):
-        leaves = [with_explicit_sharding(v) if isinstance(v, jax.core.Tracer) else v for v in step.leaves]
-        self.step, self._loops = dataclasses.replace(step, leaves=leaves), loops
-        self._has_loops = False
-        self._has_maps = False
+    why: str
+    microbatches: Microbatches | None = None
+    values: WholeValues | None = None
 
-    def along(self, axes: Sequence[int | None]) -> "WholeStep":
-        """Return the step with other batch axes of its leaves. Both share the trace for the whole batch."""
-        other = WholeStep(dataclasses.replace(self.step, axes=axes))
-        if "program" in vars(self) and other.step.types(1) == self.step.types(1):
-            other.program, other._has_maps = self.program, self._has_maps
-        return other
+    def results(self, leaves: Sequence[Any], shardings: Sequence[NamedSharding | None]) -> list[Any]:
+        """Run the step in these microbatches, and return the leaves of its outputs; see `Microbatches.results`.
 
-    @functools.cached_property
-    def in_loops(self) -> "WholeStep":
-        """The step with loops over examples."""
-        return WholeStep(self.step, loops=True)
-
-    @property
-    def maps_examples(self) -> bool:
-        """Whether the step has a `jax.vmap` over the batch, which `in_loops` traces as a loop."""
-        return self._has_maps and bool(self.in_loops.program) and self.in_loops._has_loops
-
-    @functools.cached_property
-    def program(self) -> tuple[FlatProgram, list[Any]]:
-        """The program with marks at the inputs and outputs of the loss, and the jaxprs of the losses."""
-        return self.part(1)
-
-    def part(self, count: int) -> tuple[FlatProgram, list[Any]]:
-        """Return the same for one of `count` parts of the batch."""
-        losses = list[Any]()
-
-        def record(once: CalledOnce, given: Sequence[Any]) -> Any:
-            losses.append(once.jaxpr)
-            number = len(losses) - 1
-            consts = _with_mark_names(once.jaxpr.consts, number, "constant")
-            results = jax.core.eval_jaxpr(once.jaxpr.jaxpr, consts, *_with_mark_names(given, number, "operand"))
-            return once.returning(_with_mark_names(results, number, "result"))
-
-        length = self.step.batch_lengths[0] // count
-        with jax_compat.maps_as_loops(length) if self._loops else contextlib.nullcontext(int) as loops:
-            jaxpr = self.step.jaxpr(count, lambda loss, _: replace_calls(loss, record))
-            self._has_loops |= loops() > 0
-        self._has_maps |= has_map(jaxpr)
-        return step_program(jaxpr), losses
+        Raises:
+          PlanError: if they are not proved to give the results.
+        """
+        if self.microbatches is None:
+            raise PlanError(self.why)
+        if self.values is None:
+            return self.microbatches.results(leaves, shardings)
+        given = self.values.before(leaves)
+        return self.microbatches.results(given, [*[None] * (len(given) - len(leaves)), *shardings])
 
 
-def prove(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
+def prove(step: TracedStep, count: int) -> Proof:
     """Prove that `count` microbatches give a step's results.
 
     A proof for loops over examples in place of each `jax.vmap` is enough: both compute the same values.
-
-    Returns:
-      A sentence on why this is not proved, or ""; and the step with values of the whole batch if its microbatches need
-      them.
 
     Raises:
       PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
     step.step.check_microbatches(count)
-    why, plain, losses = _why_not(step, count)
-    if losses:
+    plain = Microbatches(step, count)
+    why, changes = _why_not(plain)
+    if changes:
         with contextlib.suppress(NoWholeValues):
-            values = WholeValues(step.step, losses)
-            why, *_ = _why_not(WholeStep(values.changed), count)
-            if not why:
-                return "", values
-    if why and plain is not None:  # this proof comes last, because its traces use none of JAX's cached ones
-        with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
-            if step.maps_examples:
-                other, program, _ = _why_not(step.in_loops, count)
-                is_same = program is not None and comparable_interface(program) == comparable_interface(plain)
-                if is_same and not other:
-                    return "", None
-    return why, None
+            found = _prove_with_values(find_whole_values(step, changes), count)
+            if not found.why:
+                return found
+            why = found.why
+    if not why:
+        return Proof("", plain)
+    with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
+        interface = comparable_interface(plain.divided)
+        if step.maps_examples():  # this proof comes last, because its traces use none of JAX's cached ones
+            other = Microbatches(step.in_loops, count)
+            if not _why_not(other)[0] and comparable_interface(other.divided) == interface:
+                return Proof("", plain)
+    return Proof(why)
 
 
-def _why_not(step: WholeStep, count: int) -> tuple[str, Divided | None, dict[tuple[int, int], LossChanges]]:
-    """Return such a sentence for a step as it is, the step for a part, and what its losses need of the whole batch.
+def prove_like(step: TracedStep, count: int, proof: Proof) -> Proof:
+    """Return the proof for a step that differs from a proved one only by checkpoints inside of its losses.
 
-    The step for a part is None if it cannot be divided.
+    If the microbatches need values of the whole batch, these are found at the same places of the losses. The step that
+    reads them is proved again.
     """
-    microbatches, name, inputs = Microbatches(step.step, count), step.step.name, map(_of_argument, step.step.axes)
-    (whole, losses), (part, smaller) = step.program, step.part(count)
+    if proof.values is None:
+        return Proof(proof.why, Microbatches(step, count))
+    with contextlib.suppress(PlanError):  # the losses have other operations
+        found = _prove_with_values(dataclasses.replace(proof.values, step=step.step), count)
+        if not found.why:
+            return found
+    return prove_or_explain(step, count)
+
+
+def _prove_with_values(values: WholeValues, count: int) -> Proof:
+    microbatches = Microbatches(values.traced(), count)
+    why, _ = _why_not(microbatches)
+    return Proof(why) if why else Proof("", microbatches, values)
+
+
+def _why_not(microbatches: Microbatches) -> tuple[str, dict[tuple[int, int], LossChanges]]:
+    """Return such a sentence for a step as it is, and what its losses need of the whole batch."""
+    step, count, whole, part = microbatches.step, microbatches.count, microbatches.whole, microbatches.part
     try:
-        (larger, program), _ = microbatches.divided_pair(whole, part)
-        proof = _Proof(step.step, count, (losses, smaller), program)
-        relations = proof.of_step(larger.program, [SAME, *inputs])
+        (larger, program), _ = microbatches.divided_pair
+        proof = _Proof(step, count, (whole.losses, part.losses), program)
+        relations = proof.of_step(larger.program, [SAME, *map(_of_argument, step.axes)])
     except NotPaired:
-        return f"The program of {name} for a microbatch differs from that for the whole batch.", None, {}
-    equations = [[op.eqn for op in each.operations] for each in (whole, part)]
+        return f"The program of {step.name} for a microbatch differs from that for the whole batch.", {}
+    equations = [[op.eqn for op in each.program.operations] for each in (whole, part)]
     if proof.has_maps and not same_maps(*equations):
-        return f"The gradient of {name} for an example depends on the length of the batch.", program, {}
-    why = proof.refusal or _why_not_returned(relations, larger, program, proof, microbatches, name)
-    return why, program, proof.changes if why else {}
+        return f"The gradient of {step.name} for an example depends on the length of the batch.", {}
+    why = proof.refusal or _why_not_returned(relations, larger, program, proof, microbatches, step.name)
+    changes = proof.changes if why else {}
+    for each in changes.values():
+        if not proof.is_mean(each.value):  # then a trace of the changed step would be in vain
+            return _not_an_average(step.name, each.value), {}
+    return why, changes
 
 
 def _why_not_returned(
@@ -195,24 +184,19 @@ def _why_not_returned(
     return ""
 
 
-def prove_or_explain(step: WholeStep, count: int) -> tuple[str, WholeValues | None]:
-    """Return what `prove` returns, or the reason why the step cannot be divided at all.
+def prove_or_explain(step: TracedStep, count: int) -> Proof:
+    """Return what `prove` returns, or a proof with the reason why the step cannot be divided at all.
 
     An error that the step raises for its whole batch too is raised as it is.
     """
     try:
         return prove(step, count)
     except PlanError as error:
-        return str(error), None
+        return Proof(str(error))
     except Exception as error:  # any error that the step raises for another batch size
         with outside_traces(keeps_axes=True):
             jax.eval_shape(step.step.run, *step.step.types(1))
-        return explain_other_size(step.step, error), None
-
-
-def _with_mark_names(values: Sequence[Any], loss: int, what: str) -> list[Any]:
-    name: Callable[[Any, str], Any] = checkpoint_name
-    return [name(v, f"{_MARK}:{loss}:{what}:{i}") for i, v in enumerate(values)]
+        return Proof(explain_other_size(step.step, error))
 
 
 class _Loss:
@@ -282,10 +266,9 @@ class _Proof(Relations):
         return self.of_program(whole, part, inputs, relation_for)
 
     def _of_operation(self, op: Pair, operands: Sequence[Relation]) -> Sequence[Relation]:
-        mark = op.value_name
-        if mark.startswith(_MARK):
+        if op.is_loss_mark:
             is_example = op.part in self._division.of_examples
-            return operands if is_example else [self._at_loss(mark, op.part.value_name, operands[0])]
+            return operands if is_example else [self._at_loss(op, operands[0])]
         gradient = mark_of(op)
         if gradient is not None:
             self._has_value |= op.part in self._division.of_examples
@@ -294,16 +277,17 @@ class _Proof(Relations):
             return operands
         return super()._of_operation(op, operands)
 
-    def _at_loss(self, mark: str, smaller: str, relation: Relation) -> Relation:
-        """Return the relation of an operand or a result of a loss, given the marks for the whole batch and a part."""
-        _, which, what, number = mark.split(":")
-        loss = self._run_of_loss(int(which), int(smaller.split(":")[1]), what)
-        if what != "result":
-            loss.operands[what][int(number)] = relation
+    def _at_loss(self, op: Pair, relation: Relation) -> Relation:
+        """Return the relation of an operand or a result of a loss, given the operation that marks it."""
+        mark, smaller = loss_mark_of(op), loss_mark_of(op.part)
+        assert mark is not None and smaller is not None, "both operations mark a value"
+        loss = self._run_of_loss(mark.loss, smaller.loss, mark.what)
+        if mark.what != "result":
+            loss.operands[mark.what][mark.number] = relation
             return relation
         if loss.results is None:
             loss.results = self._of_outputs(loss.opened[0], loss.opened[1], loss.inputs)
-        return loss.results[int(number)]
+        return loss.results[mark.number]
 
     @property
     def changes(self) -> dict[tuple[int, int], LossChanges]:
@@ -404,6 +388,8 @@ class _Proof(Relations):
                 changes.read((place, i), v, axis)
             elif factor is not None:
                 changes.factors[place, i] = factor
+            elif i == 0:
+                changes.value = relation
 
     def _factor_to_mean(self, atom: Any, relation: Relation) -> Fraction | None:
         """Return the factor of a value for a part that makes it a mean; None if it is none or is no sum."""
@@ -412,9 +398,9 @@ class _Proof(Relations):
 
     def _look_outside(self, op: Pair) -> None:
         """Record the relation of an operand of a loss that operations outside of loops compute."""
-        if op.value_name.startswith(_MARK):
+        if op.is_loss_mark:
             relation = SLICED if op.part.outvars[0] in self._division.axes else SAME
-            self._at_loss(op.value_name, op.part.value_name, relation)
+            self._at_loss(op, relation)
 
     def _run_of_loss(self, whole: int, part: int, what: str) -> _Loss:
         """Return the run of a loss that an operand, a constant or a result belongs to."""
@@ -433,12 +419,7 @@ class _Proof(Relations):
         elif what == "value":
             self._has_value = True
             if not self.is_mean(relation):
-                self._refusals.append(
-                    f"The loss of {self._function} is not proved to be an average over the examples"
-                    f"{_cause_of(relation)}. (A mean with weights that depend on parameters, batch normalization and "
-                    "a contrastive loss are not.)"
-                    f"{USE_CHUNKS}"
-                )
+                self._refusals.append(_not_an_average(self._function, relation))
 
     @property
     def refusal(self) -> str:
@@ -455,6 +436,13 @@ def _is_inexact(relation: Relation) -> bool:
 
 def _of_argument(axis: int | None) -> Relation:
     return SAME if axis is None else SLICED
+
+
+def _not_an_average(function: str, loss: Relation) -> str:
+    return (
+        f"The loss of {function} is not proved to be an average over the examples{_cause_of(loss)}. (A mean with "
+        f"weights that depend on parameters, batch normalization and a contrastive loss are not.){USE_CHUNKS}"
+    )
 
 
 def _cause_of(relation: Relation) -> str:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 from rematscope import jax_compat
 from rematscope.ir.source import UNKNOWN_LINES, lines_of
 
+LOSS_MARK = "rematscope.loss"  # the start of the names that mark the values of losses; see `traced_step`
+
 
 class Variable:
     """A variable of a flat program. Each call of a jitted function has variables of its own."""
@@ -42,6 +44,11 @@ class Operation:
     def value_name(self) -> str:
         """The name that `checkpoint_name` gives the value; "" for other operations."""
         return jax_compat.checkpoint_name(self.eqn) or ""
+
+    @property
+    def is_loss_mark(self) -> bool:
+        """Whether it marks a value of a loss; see `rematscope.reporting.traced_step`."""
+        return self.value_name.startswith(LOSS_MARK)
 
     @property
     def lines(self) -> str:
@@ -142,9 +149,10 @@ def evaluate(
     env: dict[Variable, Any],
     run: Callable[[Operation, list[Any]], Sequence[Any]] = lambda op, given: jax_compat.run(op.eqn, given),
 ) -> None:
-    """Run operations on the values of an environment, and add their results to it."""
+    """Run operations on the values of an environment, and add their results to it. Marks of losses do nothing."""
     for op in operations:
-        env.update(zip(op.outvars, run(op, [value_of(v, env) for v in op.invars]), strict=True))
+        given = [value_of(v, env) for v in op.invars]
+        env.update(zip(op.outvars, given if op.is_loss_mark else run(op, given), strict=True))
 
 
 def value_of(atom: Any, env: dict[Variable, Any]) -> Any:

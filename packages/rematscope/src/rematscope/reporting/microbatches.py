@@ -9,13 +9,15 @@ cotangents of a microbatch are divided by k, or by the next power of two, which 
 have the size that they have for the whole batch. Otherwise, they would overflow sooner in float16.
 """
 
+import functools
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 from jax.core import Tracer
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import NamedSharding
 
 from rematscope import jax_compat
@@ -42,7 +44,7 @@ from rematscope.reporting.flat_program import (
     value_of,
     variables_of,
 )
-from rematscope.reporting.flat_step import FlatStep, cotangent_divisor
+from rematscope.reporting.flat_step import cotangent_divisor
 from rematscope.reporting.gradient_loops import (
     Divided,
     Loop,
@@ -58,27 +60,12 @@ from rematscope.reporting.gradient_loops import (
 )
 from rematscope.reporting.parts import Part, evaluate_part, needs_number
 from rematscope.reporting.relations import axes_or_unknown
-from rematscope.tracing.checkpoints import CalledOnce, replace_calls
+from rematscope.reporting.traced_step import StepTrace, TracedStep
 
 # Each part of the batch uses its part of the random numbers of the whole batch.
 
 _POSITIONS = False  # outside of scans, the proof covers only positions that read rows of the part: see `gathers`
 _DRAWS = frozenset("random_bits random_split rng_bit_generator rng_uniform threefry2x32 random_gamma".split())
-
-
-def step_program(jaxpr: Any) -> FlatProgram:
-    """Return the flat program of a step, with marks at its gradients.
-
-    Checkpoints outside of the passes of these gradients are opened, because a loop may run only some of their
-    operations. They have no effect there.
-    """
-    opened = set[Any]()
-    while True:
-        program = flat_program(jaxpr, opened)
-        found = {op.eqn for op in outside_passes(program) if op.name in jax_compat.CHECKPOINTS}
-        if not found:
-            return program
-        opened |= found
 
 
 def _around_last_pass(program: FlatProgram) -> list[list[Operation]]:
@@ -112,14 +99,27 @@ class Microbatches:
     """The microbatches of a step: parts of its batch, whose gradients are computed one after the other.
 
     Args:
+      traces: the step.
+      count: the number of parts.
+
+    Attributes:
       step: the step.
       count: the number of parts.
+      whole, part: the step, traced for the whole batch and for a part.
     """
 
-    def __init__(self, step: FlatStep, count: int):
-        self._step, self._count = step, count
+    def __init__(self, traces: TracedStep, count: int):
+        self._traces, self.step, self.count = traces, traces.step, count
 
-    def results(self, shardings: Sequence[NamedSharding | None]) -> list[Any]:
+    @property
+    def whole(self) -> StepTrace:
+        return self._traces.traced(1)
+
+    @property
+    def part(self) -> StepTrace:
+        return self._traces.traced(self.count)
+
+    def results(self, leaves: Sequence[Any], shardings: Sequence[NamedSharding | None]) -> list[Any]:
         """Run the step with its gradients computed in microbatches, and return the leaves of its outputs.
 
         Gradients are added up and other floating-point values that depend on the batch, such as the loss, are averaged
@@ -127,17 +127,18 @@ class Microbatches:
         up.
 
         Args:
+          leaves: the arguments of the step for the whole batch.
           shardings: the sharding of each leaf across devices, as far as it is known.
 
         Raises:
           PlanError: if the step cannot be divided; see `divided`.
         """
-        step, count, blocks = self._step, self._count, self._step.blocks
+        step, count, blocks = self.step, self.count, self.step.blocks
         whole, program, draws = self._divided_in_parts()
         of_whole, outputs = self._in_whole(whole, program)
         axes = {**program.axes, **self._axes_outside_loops(of_whole)}
         self._check_lengths(program, of_whole)
-        numbered_leaves = [jnp.zeros((), jnp.int32), *step.leaves]
+        numbered_leaves = [jnp.zeros((), jnp.int32), *leaves]
         inputs, constants = program.program.inputs, program.program.constants
         inside = program.program.environment(numbered_leaves)
         outside = {**inside, **dict(zip(constants, whole.program.constants.values(), strict=True))}
@@ -145,7 +146,7 @@ class Microbatches:
             _evaluate_twice(op, of_whole.get(op), inside, outside)
         parts = {
             v: stacked(leaf, axis, count, sharding, blocks)
-            for v, leaf, axis, sharding in zip(inputs[1:], step.leaves, step.axes, shardings, strict=True)
+            for v, leaf, axis, sharding in zip(inputs[1:], leaves, step.axes, shardings, strict=True)
             if axis is not None
         }
         pairs = list(zip(whole.crossing, program.crossing, strict=True))
@@ -187,8 +188,10 @@ class Microbatches:
 
     def _is_same_for_a_part(self, whole: Operation, part: Operation) -> bool:
         """Return whether an operation computes the same for a part, except for the length of the batch axis."""
+        if part.is_loss_mark:
+            return True
         literals = zip(whole.eqn.invars, part.eqn.invars, strict=True)
-        return commutes(whole.eqn, part.eqn, self._count, may_make=False) and all(
+        return commutes(whole.eqn, part.eqn, self.count, may_make=False) and all(
             equal_values(jax_compat.literal_value(one), jax_compat.literal_value(other))
             for one, other in literals
             if jax_compat.is_literal(one) and jax_compat.is_literal(other)
@@ -205,7 +208,7 @@ class Microbatches:
             for op in operations_before(read, loop.after):
                 if op in in_losses and not self._is_same_for_a_part(of_whole[op], op):
                     raise PlanError(
-                        f"A loss of {self._step.name} computes a value from the length of the batch and from another "
+                        f"A loss of {self.step.name} computes a value from the length of the batch and from another "
                         f"gradient, but not from the batch ({op.name} in {op.lines}), which microbatches= does not "
                         "support. Compute the value outside of the loss."
                     )
@@ -218,9 +221,7 @@ class Microbatches:
         """
         found = dict[Variable, int]()
         for part, whole in of_whole.items():
-            for v, axis in zip(
-                part.outvars, axes_or_unknown(whole.eqn.outvars, part.outvars, self._count), strict=True
-            ):
+            for v, axis in zip(part.outvars, axes_or_unknown(whole.eqn.outvars, part.outvars, self.count), strict=True):
                 if isinstance(axis, int):
                     found[v] = axis
         return found
@@ -244,7 +245,7 @@ class Microbatches:
           parts: the stacks of the parts of the divided variables.
           draws: what `_paired_draws` returns.
         """
-        count, blocks = self._count, self._step.blocks
+        count, blocks = self.count, self.step.blocks
         read = {v for op in loop.each for v in variables_of(op.invars)}
         summed = [v for v, axis in stack_axes.items() if axis is None]
         listed = [(v, axis) for v, axis in stack_axes.items() if axis is not None]
@@ -300,7 +301,7 @@ class Microbatches:
         found = self._operations_with_number(before, before_part)
         if [op.name for op in after] == [op.name for op in after_part]:
             for op, smaller in zip(after, after_part, strict=True):
-                is_known = not _drawing_primitives(op.eqn) or _draws_for_parts(op.eqn, smaller.eqn, self._count)
+                is_known = not _drawing_primitives(op.eqn) or _draws_for_parts(op.eqn, smaller.eqn, self.count)
                 if is_known and self._needs_number(op, smaller):
                     found[smaller] = op
         return found
@@ -311,79 +312,72 @@ class Microbatches:
         random = [op for op in (*whole, *part) if _drawing_primitives(op.eqn)]
         if [op.name for op in whole] == [op.name for op in part]:
             pairs = {smaller: op for op, smaller in zip(whole, part, strict=True)}
-            if all(_draws_for_parts(op.eqn, each.eqn, self._count) for each, op in pairs.items() if op in random):
+            if all(_draws_for_parts(op.eqn, each.eqn, self.count) for each, op in pairs.items() if op in random):
                 return {each: op for each, op in pairs.items() if self._needs_number(op, each)}
         if not random:
             return {}
         drawn = ", ".join(sorted({name for op in random for name in _drawing_primitives(op.eqn)}))
         raise PlanError(
-            f"{self._step.name} draws random numbers ({drawn}) for its loss, and it is not known which of them belong "
+            f"{self.step.name} draws random numbers ({drawn}) for its loss, and it is not known which of them belong "
             "to a microbatch. Split the key in the step, one part per microbatch, and use jax.lax.scan."
         )
 
     def _needs_number(self, whole: Operation, part: Operation) -> bool:
-        return needs_number(whole.eqn, part.eqn, self._count, _POSITIONS)
+        return needs_number(whole.eqn, part.eqn, self.count, _POSITIONS)
 
-    def _loss_of_part(self, loss: Callable[..., Any], whole: Any, which: Any) -> Callable[..., Any]:
-        """Return the loss for part number `which` of the batch; `whole` is its jaxpr for the whole batch."""
-
-        def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
-            part = flat_program(once.jaxpr)
-            numbered = self._operations_with_number(flat_program(whole).operations, part.operations)
-            if not numbered:
-                return once.run(once.jaxpr, leaves)
-            env = part.environment(leaves)
-            evaluate_part(part.operations, numbered, env, Part(which, self._count, _POSITIONS, self._step.blocks))
-            return once.returning(part.results(env))
-
-        return replace_calls(loss, run)
+    def _run_loss_of_part(self, whole: Any, part: Any, operands: Sequence[Any], which: Any) -> list[Any]:
+        """Run a loss, given as jaxprs for the whole batch and for a part, on part number `which`."""
+        program = flat_program(part)
+        numbered = self._operations_with_number(flat_program(whole).operations, program.operations)
+        if not numbered:
+            return jaxpr_as_fun(part)(*operands)
+        env = program.environment(operands)
+        evaluate_part(program.operations, numbered, env, Part(which, self.count, _POSITIONS, self.step.blocks))
+        return program.results(env)
 
     # Division at the gradients
 
     def _divided_in_parts(self) -> tuple[Divided, Divided, dict[Operation, Operation]]:
         """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws."""
-        losses: tuple[list[Any], list[Any]] = ([], [])
-        whole, plain = (
-            step_program(self._step.jaxpr(parts, _record_losses(found)))
-            for parts, found in zip((1, self._count), losses, strict=True)
-        )
         try:
-            both, draws = self.divided_pair(whole, plain)
+            both, draws = self.divided_pair
         except NotPaired:
             raise self._difference_error() from None
-        whole_losses = self._paired_losses(*losses)
+        whole, plain = self.whole.program, self.part.program
+        losses = self._paired_losses(self.whole.losses, self.part.losses)
         if not any(
             self._operations_with_number(flat_program(one).operations, flat_program(other).operations)
-            for one, other in zip(whole_losses, losses[1], strict=True)
+            for one, other in zip(losses, self.part.losses, strict=True)
         ):
             return *both, draws
-        remaining = iter(whole_losses)
-        numbered = step_program(
-            self._step.jaxpr(self._count, lambda loss, which: self._loss_of_part(loss, next(remaining), which))
-        )
+        numbered = self._traces.trace(
+            self.count, lambda part, given, loss, which: self._run_loss_of_part(losses[loss], part, given, which)
+        ).program
         axes = self._axes_like(plain, both[1].axes, numbered)
         numbered = without_scale(numbered, per_example(numbered, axes))
         draws = self._paired_draws(whole, numbered)
-        program = divided(numbered, self._step.axes, self._step.name, [*draws], axes)
+        program = divided(numbered, self.step.axes, self.step.name, [*draws], axes)
         if not has_same_interface(program, both[1]):
             raise self._difference_error("with its part of the random numbers")
         return both[0], program, draws
 
     def _difference_error(self, how: str = "from that for the whole batch") -> PlanError:
-        return PlanError(f"The program of {self._step.name} for a microbatch differs {how}.")
+        return PlanError(f"The program of {self.step.name} for a microbatch differs {how}.")
 
-    def divided_pair(
-        self, whole: FlatProgram, part: FlatProgram
-    ) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
-        """Return the step for the whole batch and for a part, divided at its gradients, and the paired draws.
+    @property
+    def divided(self) -> Divided:
+        """The step for a part, divided at its gradients."""
+        return self.divided_pair[0][1]
 
-        Args:
-          whole, part: the step for the whole batch and for a part, with marks at its gradients.
+    @functools.cached_property
+    def divided_pair(self) -> tuple[tuple[Divided, Divided], dict[Operation, Operation]]:
+        """The step for the whole batch and for a part, divided at its gradients, and the paired draws.
 
         Raises:
           PlanError: as for `divided` and `_paired_draws`.
           NotPaired: if the two programs differ in more than shapes and literals.
         """
+        whole, part = self.whole.program, self.part.program
         draws, axes = self._paired_draws(whole, part), self._paired_axes(whole, part)
         inside, pairs = in_passes(part), zip(whole.operations, part.operations, strict=True)
         random = [(op, smaller) for op, smaller in pairs if smaller in inside and self._needs_number(op, smaller)]
@@ -392,7 +386,7 @@ class Microbatches:
             own = axes[which]
             scaled = without_scale(program, per_example(program, own))
             drawn_inside = [pair[which] for pair in random]
-            return divided(scaled, self._step.axes, self._step.name, drawn, own, drawn_inside)
+            return divided(scaled, self.step.axes, self.step.name, drawn, own, drawn_inside)
 
         one, other = in_loops(0, whole, [*draws.values()]), in_loops(1, part, [*draws])
         if _crossing_places(one) != _crossing_places(other):
@@ -412,7 +406,7 @@ class Microbatches:
         outputs = zip(whole.outputs, part.outputs, strict=True)
         if any(part_of.get(v) is not u for v, u in outputs if isinstance(v, Variable)):
             raise NotPaired
-        found = {v: axis for v, axis in known_axes(part_of.items(), self._count).items() if axis is not None}
+        found = {v: axis for v, axis in known_axes(part_of.items(), self.count).items() if axis is not None}
         return found, {part_of[v]: axis for v, axis in found.items()}
 
     def _axes_like(
@@ -450,9 +444,7 @@ class Microbatches:
         if len(whole) == len(part):
             return [*whole]
         if any(len({re.sub(r" at 0x[0-9a-f]+", "", str(loss)) for loss in each}) != 1 for each in (whole, part)):
-            raise PlanError(
-                f"{self._step.name} traces its losses more often for the whole batch than for a microbatch."
-            )
+            raise PlanError(f"{self.step.name} traces its losses more often for the whole batch than for a microbatch.")
         return [whole[-1]] * len(part)
 
     def _in_whole(self, whole: Divided, part: Divided) -> tuple[dict[Operation, Operation], list[Any]]:
@@ -488,9 +480,9 @@ class Microbatches:
         Raises:
           PlanError: if neither concatenation nor the mean gives the value for the whole batch.
         """
-        function, what = self._step.name, f"{part.aval.dtype}{list(whole.aval.shape)}"
+        function, what = self.step.name, f"{part.aval.dtype}{list(whole.aval.shape)}"
         try:
-            axis = batch_axis(whole.aval, part.aval, self._count)
+            axis = batch_axis(whole.aval, part.aval, self.count)
         except NotPaired:
             raise PlanError(
                 f"{function} returns, or uses after its gradient, {what}, whose shape does not follow from the length "
@@ -525,16 +517,6 @@ def _evaluate_twice(op: Operation, whole: Operation | None, inside: dict[Any, An
         outside |= {v: inside[v] for v in op.outvars}
     else:
         evaluate([whole], outside)
-
-
-def _record_losses(found: list[Any]) -> Callable[..., Callable[..., Any]]:
-    """Return a function that changes a loss so that it appends its jaxpr to `found` when it is traced."""
-
-    def run(once: CalledOnce, leaves: Sequence[Any]) -> Any:
-        found.append(once.jaxpr)
-        return once.run(once.jaxpr, leaves)
-
-    return lambda loss, _: replace_calls(loss, run)
 
 
 def _form_of(op: Operation) -> tuple[str, list[str]]:

@@ -37,13 +37,12 @@ from rematscope.reporting.arrays import (
     shardings_of,
     with_python_numbers,
 )
-from rematscope.reporting.averages import WholeStep, prove_or_explain
+from rematscope.reporting.averages import Proof, prove_like, prove_or_explain
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import ReadsNoBatch, chunked_batch, chunked_head
 from rematscope.reporting.flat_step import FlatStep, OtherSizeError, explain_other_size
-from rematscope.reporting.microbatches import Microbatches
 from rematscope.reporting.nnx_objects import objects_in, set_state, state_of, with_places, without_places
-from rematscope.reporting.whole_values import WholeValues
+from rematscope.reporting.traced_step import TracedStep
 from rematscope.scheduling.auto import planned_in_step
 from rematscope.scheduling.blocks import Block, in_blocks, in_iterations, loops_deep
 from rematscope.scheduling.calls import calls_around, first_half, partitions, worth_saving
@@ -52,7 +51,7 @@ from rematscope.scheduling.host import MIN_OFFLOADED_BYTES
 from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.result import reduce_wrapper
 from rematscope.scheduling.schedule import check_offloading
-from rematscope.tracing.arguments import callable_name, flattened, is_array
+from rematscope.tracing.arguments import FlatFunction, callable_name, flattened, is_array
 from rematscope.tracing.checkpoints import (
     CalledOnce,
     jaxpr_of,
@@ -90,6 +89,11 @@ class Changes:
     def changes_loss(self) -> bool:
         """Whether the changes replace the loss of the step."""
         return self.checkpoint is not None or self.auto is not None or self.chunks * self.head_chunks > 1
+
+    @property
+    def of_loss(self) -> "Changes":
+        """The changes to the loss alone."""
+        return dataclasses.replace(self, microbatches=1, donate_argnums=())
 
     def __str__(self) -> str:
         """The keyword arguments of `rewrite`, as Python code."""
@@ -273,15 +277,31 @@ def with_checkpoints(loss: Callable[..., Any], changes: Changes) -> Callable[...
     return functools.wraps(loss, updated=())(changed)
 
 
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a report knows about all calls of a function.
+
+    Attributes:
+      shardings: how the leaves of the arguments are sharded across devices.
+      donated: for each leaf, whether a `jit` around the function donates it.
+      prove: a function that returns the proof about the function as written, given the batch axes of the leaves and the
+        number of microbatches.
+      steps: the function with changes to its loss, as a step of flat arrays, by these changes.
+    """
+
+    shardings: tuple[NamedSharding | None, ...]
+    donated: list[bool]
+    prove: Callable[[Sequence[int | None], int], Proof]
+    steps: dict[Changes, "_Step"] = dataclasses.field(default_factory=dict)
+
+
 class Rewritten(Constant):
     """A function with checkpoints, microbatches or donated arguments; see `rewrite`. Call it like the function.
 
     Args:
       f: the function as written.
       changes: the changes.
-      is_checked: whether microbatches are known to give the gradient of `f`; otherwise, calls check this.
-      shardings: how the leaves of the arguments are sharded across devices; None if the arguments of a call show it.
-      needs_values: whether microbatches that are checked need values of the whole batch.
+      known: what is known about all calls; None if each call has to find it out.
       rule: the static values of the calls of `f`.
     """
 
@@ -289,16 +309,13 @@ class Rewritten(Constant):
         self,
         f: Callable[..., Any],
         changes: Changes,
-        is_checked: bool = False,
-        shardings: tuple[NamedSharding | None, ...] | None = None,
-        needs_values: bool = False,
+        known: Known | None = None,
         rule: StaticRule | None = None,
     ):
         functools.update_wrapper(self, f, updated=())
         self.__name__ = callable_name(f)
         self.__wrapped__ = f
-        self.changes, self.is_checked, self.shardings = changes, is_checked, shardings
-        self.needs_values = needs_values
+        self.changes, self.known = changes, known
         self._programs: dict[Any, _Program] = {}
         self._one = threading.RLock()
         self._are_steps: dict[Any, bool] = {}  # whether `f` takes a gradient, by the structure of its arguments
@@ -309,7 +326,7 @@ class Rewritten(Constant):
         return f"<rewrite({self.__name__}, {self.changes})>"
 
     def __reduce__(self) -> Any:
-        return reduce_wrapper(self, self.__wrapped__, self.changes, self.is_checked, None, self.needs_values)
+        return reduce_wrapper(self, self.__wrapped__, self.changes)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         __tracebackhide__ = True
@@ -431,12 +448,21 @@ class Rewritten(Constant):
         key = self._structure_key(arguments)
         with self._one:
             if key not in self._programs:
-                self._programs[key] = _Program(self, arguments, key[0])
+                self._programs[key] = _Program(self, arguments)
             return self._programs[key]
 
+    def check(self, arguments: Arguments) -> None:
+        """Raise PlanError if a call with these arguments has no program, for example because of their static values."""
+        self._program_for(arguments)
+
+    def step(self, arguments: Arguments) -> "_Step":
+        """Return the function, with only the changes to its loss, as a function of flat arrays."""
+        made = _Step(self, arguments, self._structure_key(arguments)[0])
+        return made if self.known is None else self.known.steps.setdefault(self.changes.of_loss, made)
+
     def _leaf_shardings(self, arguments: Arguments) -> tuple[NamedSharding | None, ...]:
-        if self.shardings is not None:
-            return self.shardings
+        if self.known is not None:
+            return self.known.shardings
         return shardings_of(jax.tree.leaves((arguments.args, arguments.kwargs)))
 
     def _structure_key(self, arguments: Arguments) -> tuple[Any, ...]:
@@ -460,19 +486,67 @@ def _explicit_key(aval: Any) -> Any:
     return spec.axes, spec.unreduced, tuple(spec.sizes.items())
 
 
+class _Step:
+    """A rewritten function, with only the changes to its loss, as a function of flat arrays.
+
+    Args:
+      function: the function.
+      arguments: the arguments of a call of it.
+      tree: the structure of these.
+    """
+
+    def __init__(self, function: Rewritten, arguments: Arguments, tree: Any):
+        self._function, self._arguments, self._tree = function, arguments.without_arrays(), tree
+        self._is_step = function.changes.changes_loss and function._is_step(arguments)  # decided before the trace
+        self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
+        self._traced: TracedStep | None = None
+
+    def run(self, *leaves: Any) -> list[Any]:
+        """Run the function, and return the leaves of its outputs, then those of the objects that it may change."""
+
+        def changed(*args: Any, **kwargs: Any) -> Any:
+            return self._function._with_changed_loss(args, kwargs, self._is_step)(*args, **kwargs)
+
+        results = self._call_function(changed, leaves)
+        arrays = arrays_of(results)
+        self._outs[_leaf_types(leaves)] = jax.tree.structure(arrays), results
+        return jax.tree.leaves(arrays)
+
+    def run_as_written(self, *leaves: Any) -> list[Any]:
+        """Run the function as written, and return the same."""
+        return jax.tree.leaves(arrays_of(self._call_function(self._function.__wrapped__, leaves)))
+
+    def _call_function(self, f: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, Any]:
+        """Return what `f` returns, and the new state of the objects of nnx among its arguments."""
+        args, kwargs = self._arguments.all(*jax.tree.unflatten(self._tree, leaves))
+        objects = objects_in((args, kwargs))
+        returned = f(*args, **kwargs)
+        return with_places(returned, objects, self._function.__name__), state_of(objects)
+
+    def returned(self, leaves: Sequence[Any]) -> Any:
+        """Return the structure of the outputs of `run` for such leaves, and these outputs while it was traced."""
+        return self._outs[_leaf_types(leaves)]
+
+    def traced(self, leaves: Sequence[Any], axes: Sequence[int | None]) -> TracedStep:
+        """Return the step for leaves of these types, whose traces are shared by all calls of this method."""
+        if self._traced is None:
+            self._traced = TracedStep(FlatStep(self.run, leaves, axes, self._function.__name__))
+        return self._traced.along(axes)
+
+
 class _Program:
     """A rewritten function for arguments of one structure, as a jitted function of flat arrays."""
 
-    def __init__(self, function: Rewritten, arguments: Arguments, tree: Any):
-        self._function, self._divided_arguments, self._tree = function, arguments.without_arrays(), tree
+    def __init__(self, function: Rewritten, arguments: Arguments):
+        self._function, known = function, function.known
         changes, f = function.changes, function.__wrapped__
+        self._step = function.step(arguments)
         self._axes = function._leaf_axes(arguments) if changes.microbatches > 1 else []
         self._leaf_shardings = function._leaf_shardings(arguments)
         over = _in_argnums(arguments, changes.donate_argnums, "donate_argnums", function.__name__)
-        self._donated = [one or other for one, other in zip(over, _already_donated(f, arguments), strict=True)]
-        self._is_step = changes.changes_loss and function._is_step(arguments)  # decided before the trace of `_run_flat`
-        self._outs = dict[Any, Any]()  # what the function returned while it was traced, by the types of its arguments
-        self._outs_of_traces = list[Any]()  # the same for each trace of `_run_flat`
+        already = _already_donated(f, arguments) if known is None else known.donated
+        self._donated = [one or other for one, other in zip(over, already, strict=True)]
+        self._outs_of_traces = list[Any]()  # what the function returned in each trace of `_run_flat`
         self._jitted = jax.jit(self._run_flat, donate_argnums=(1,))
 
     def _run_flat(self, kept: list[Any], overwritten: list[Any]) -> tuple[list[Any], Static]:
@@ -483,8 +557,8 @@ class _Program:
         """
         parts = iter(kept), iter(overwritten)
         leaves = [next(parts[one]) for one in self._donated]
-        results = self._changed_leaves(*leaves) if self._function.changes.microbatches == 1 else self._averaged(leaves)
-        self._outs_of_traces.append(self._outs[_leaf_types(leaves)])
+        results = self._step.run(*leaves) if self._function.changes.microbatches == 1 else self._averaged(leaves)
+        self._outs_of_traces.append(self._step.returned(leaves))
         return results, Static(len(self._outs_of_traces) - 1)
 
     def _averaged(self, leaves: list[Any]) -> list[Any]:
@@ -492,45 +566,17 @@ class _Program:
 
         The proof belongs to the same trace, because a later one may see other values outside of the arguments.
         """
-        function, count = self._function, self._function.changes.microbatches
-        step = FlatStep(self._changed_leaves, leaves, self._axes, function.__name__)
-        step.check_microbatches(count)
-        needs_values = function.needs_values
-        if not function.is_checked:
-            as_written = dataclasses.replace(step, run=self._as_written)
-            needs_values = self._prove_microbatches(as_written) is not None
-        if needs_values:
-            values = self._prove_microbatches(step)
-            step = step if values is None else values.with_values(leaves)
-        shardings = [*[None] * (len(step.leaves) - len(leaves)), *self._leaf_shardings]
-        return Microbatches(step, count).results(shardings)
-
-    def _prove_microbatches(self, step: FlatStep) -> WholeValues | None:
-        """Return what `prove` returns about the microbatches of a step; raise PlanError if they are not proved."""
-        why, values = prove_or_explain(WholeStep(step), self._function.changes.microbatches)
-        if why:
-            raise PlanError(why)
-        return values
-
-    def _as_written(self, *leaves: Any) -> list[Any]:
-        """Run the function as written, and return the leaves of its outputs and of the objects that it changes."""
-        return jax.tree.leaves(arrays_of(self._call_function(self._function.__wrapped__, leaves)))
-
-    def _changed_leaves(self, *leaves: Any) -> list[Any]:
-        def changed(*args: Any, **kwargs: Any) -> Any:
-            return self._function._with_changed_loss(args, kwargs, self._is_step)(*args, **kwargs)
-
-        results = self._call_function(changed, leaves)
-        arrays = arrays_of(results)
-        self._outs[_leaf_types(leaves)] = jax.tree.structure(arrays), results
-        return jax.tree.leaves(arrays)
-
-    def _call_function(self, f: Callable[..., Any], leaves: Sequence[Any]) -> tuple[Any, Any]:
-        """Return what `f` returns, and the new state of the objects of nnx among its arguments."""
-        args, kwargs = self._divided_arguments.all(*jax.tree.unflatten(self._tree, leaves))
-        objects = objects_in((args, kwargs))
-        returned = f(*args, **kwargs)
-        return with_places(returned, objects, self._function.__name__), state_of(objects)
+        function, count, step = self._function, self._function.changes.microbatches, self._step
+        known, changes_loss = function.known, function.changes.changes_loss
+        if known is not None:
+            proof, traced = known.prove(self._axes, count), step.traced(leaves, self._axes)
+        else:
+            traced = TracedStep(FlatStep(step.run, leaves, self._axes, function.__name__))
+            as_written = dataclasses.replace(traced.step, run=step.run_as_written)
+            proof = prove_or_explain(TracedStep(as_written) if changes_loss else traced, count)
+        if changes_loss and not proof.why:
+            proof = prove_like(traced, count, proof)
+        return proof.results(leaves, self._leaf_shardings)
 
     def _split_leaves(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:
         """Return the leaves that are read only, and those that are overwritten.
@@ -634,29 +680,46 @@ def losses_of(
       changes: the number of parts, and the checkpoints of the loss.
       is_step: whether `f` takes a gradient itself.
     """
+    found = only_loss_of(f, arguments, axes, changes, is_step)
+    return [found] if found is not None else _recorded_losses(f, arguments, axes, changes, differentiate=True)
+
+
+def only_loss_of(
+    f: Callable[..., Any], arguments: Arguments, axes: Sequence[int | None], changes: Changes, is_step: bool
+) -> Any | None:
+    """Return the jaxpr of the loss of a step that takes one gradient; None if this is not certain.
+
+    The step gets zeros in place of its gradient. This takes less time than a trace of the gradient and of what the step
+    computes from it. The arguments are those of `losses_of`.
+    """
+    if not is_step:
+        flat, shapes = _flat_part(f, arguments, axes, changes.chunks)
+        with outside_traces(keeps_axes=True):
+            return jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)
+    with contextlib.suppress(Exception):  # any error of a step that needs the values of its gradient
+        found = _recorded_losses(f, arguments, axes, changes, differentiate=False)
+        if len(found) == 1:
+            return found[0]
+    return None
+
+
+def _flat_part(
+    f: Callable[..., Any], arguments: Arguments, axes: Sequence[int | None], count: int
+) -> tuple[FlatFunction, list[Any]]:
+    """Return a function of flat arrays, and the types of its arguments for one of `count` parts of the batch."""
     flat, leaves = flattened(arguments.bound(f), arguments.args, arguments.kwargs)
-    shapes = [in_part(leaf, axis, changes.chunks) for leaf, axis in zip(leaves, axes, strict=True)]
-    with outside_traces(keeps_axes=True):
-        if not is_step:
-            return [jax_compat.make_jaxpr(with_checkpoints(flat, changes))(*shapes)]
-        with contextlib.suppress(Exception):  # any error of a step that needs the values of its gradient
-            found = _recorded_losses(flat, shapes, changes, differentiate=False)
-            if len(found) == 1:
-                return found
-        return _recorded_losses(flat, shapes, changes, differentiate=True)
+    return flat, [in_part(leaf, axis, count) for leaf, axis in zip(leaves, axes, strict=True)]
 
 
 def _recorded_losses(
-    step: Callable[..., Any], shapes: Sequence[Any], changes: Changes, differentiate: bool
+    f: Callable[..., Any], arguments: Arguments, axes: Sequence[int | None], changes: Changes, differentiate: bool
 ) -> list[Any]:
-    """Return the jaxprs of the losses that a step takes gradients of.
+    """Return the jaxprs of the losses that a step takes gradients of, for one part of the batch.
 
     Args:
-      step: the step as a function of flat arrays.
-      shapes: the types of its arguments.
-      changes: the checkpoints of the loss.
-      differentiate: whether the step gets the values of its losses and gradients. Otherwise, it gets zeros, which takes
-        less time. Then only the first loss is certain, because others may depend on these values.
+      f, arguments, axes, changes: as for `losses_of`.
+      differentiate: whether the step gets the values of its losses and gradients. Otherwise, it gets zeros. Then only
+        the first loss is certain, because others may depend on these values.
 
     Raises:
       _SecondLoss: if the step has a second loss and gets zeros.
@@ -672,8 +735,10 @@ def _recorded_losses(
         return once.returning([jnp.zeros(aval.shape, aval.dtype) for aval in once.jaxpr.out_avals])
 
     change = lambda loss: replace_calls(with_checkpoints(loss, changes), record)  # noqa: E731
-    changed = transform_losses(step, change)
-    jax_compat.make_jaxpr(lambda *leaves: arrays_of(changed(*leaves)))(*shapes)
+    flat, shapes = _flat_part(f, arguments, axes, changes.chunks)
+    changed = transform_losses(flat, change)
+    with outside_traces(keeps_axes=True):
+        jax_compat.make_jaxpr(lambda *leaves: arrays_of(changed(*leaves)))(*shapes)
     return found
 
 

@@ -10,20 +10,19 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rematscope import jax_compat
 from rematscope.errors import PlanError, describe_error
 from rematscope.ir.cost import operations
 from rematscope.ir.gc_pause import gc_paused
 from rematscope.ir.program import Value, type_text
-from rematscope.jax_compat.vjp_hook import record_gradients
 from rematscope.memory.xla_estimate.estimate import Allocations, allocations
 from rematscope.reporting.arrays import Arguments, fields_of, leaf_axes, shardings_of
-from rematscope.reporting.averages import WholeStep, prove_or_explain
+from rematscope.reporting.averages import Proof, prove_or_explain
 from rematscope.reporting.batch_axis import NotPaired
 from rematscope.reporting.chunks import ChunkedLoss, ReadsNoBatch, chunked_batch
 from rematscope.reporting.flat_step import FlatStep, OtherSizeError, batch_shape
 from rematscope.reporting.head_axes import first_of_head, program_with_head
-from rematscope.reporting.rewrite import Changes, Rewritten, blocks_of, losses_of, takes_gradient
+from rematscope.reporting.rewrite import Changes, Known, Rewritten, blocks_of, only_loss_of, takes_gradient
+from rematscope.reporting.traced_step import TracedStep
 from rematscope.scheduling.blocks import loops_deep
 from rematscope.seconds.devices import Device
 from rematscope.seconds.roofline import estimate_time
@@ -87,9 +86,7 @@ class Subject:
         self.arguments = Arguments(args, kwargs, self._rule(args, kwargs))
         self.is_step = takes_gradient(f, self.arguments)
         self._traced: dict[Changes, Traced] = {}
-        self._whole: WholeStep | None = None  # the step with the axes of the last proof
-        # For each number of microbatches along these axes, why it is not possible, and whether they need whole values.
-        self._proofs: dict[int, tuple[str, bool]] = {}
+        self._proofs: dict[tuple[tuple[int | None, ...], int], Proof] = {}  # by axes and numbers of microbatches
         self._length_error = ""  # the step's first error for another length of an axis
         self._refused_axes: tuple[Any, ...] = ()  # the axes of this error; () if it is not the step that raises it
         self._other_axes: tuple[Any, ...] = ()  # the axes of microbatches, if they are not those of `in_axes`
@@ -100,14 +97,13 @@ class Subject:
         """Return the function with some changes; `is_checked` is for calls with the arguments of the report only."""
         if changes == Changes():
             return self.f
-        # While the function is traced for the report, its arguments do not show their shardings.
-        shardings = self._leaf_shardings if is_checked else None
-        needs_values = is_checked and self._proofs.get(changes.microbatches, ("", False))[1]
-        return Rewritten(self.f, changes, is_checked, shardings, needs_values, self._rule)
+        return Rewritten(self.f, changes, self._known if is_checked else None, self._rule)
 
     @functools.cached_property
-    def _leaf_shardings(self) -> tuple[Any, ...]:
-        return shardings_of(self._flat_leaves)
+    def _known(self) -> Known:
+        step = self.traced(Changes()).passes.step
+        donated = [False] * len(self._flat_leaves) if step is None else [v in step.donated for v in step.program.inputs]
+        return Known(shardings_of(self._flat_leaves), donated, self._prove)
 
     @gc_paused()
     def traced(self, changes: Changes) -> Traced:
@@ -151,8 +147,7 @@ class Subject:
         """Return the trace of changes that donate arguments: the program is that of the changes without donation."""
         alone = Changes(donate_argnums=changes.donate_argnums)
         if changes == alone:  # the donation itself may be refused, for example if a static value cannot be hashed
-            flat, leaves = self._flattened(alone)
-            jax_compat.make_jaxpr(record_gradients(flat.updating))(*leaves)
+            Rewritten(self.f, alone, self._known, self._rule).check(self.arguments)
         else:
             self.traced(alone)
         found = self.traced(dataclasses.replace(changes, donate_argnums=()))
@@ -251,12 +246,24 @@ class Subject:
 
     def _divides_gradients(self, in_axes: tuple[Any, ...]) -> bool:
         """Return whether the step's gradient is proved to be computed by two or more microbatches along axes."""
-        return self.is_step and not self._prove(in_axes, divisors(self.batch_size(in_axes))[0])
+        count = divisors(self.batch_size(in_axes))[0]
+        return self.is_step and not self._prove(self._leaf_axes(in_axes), count).why
 
     @functools.cached_property
     def _loss_jaxprs(self) -> list[Any]:
         self.operations += self.size
-        return losses_of(self.f, self.arguments, [None] * len(self._flat_leaves), Changes(), self.is_step)
+        return self._losses_of_a_part([None] * len(self._flat_leaves), 1)
+
+    def _losses_of_a_part(self, axes: Sequence[int | None], count: int, may_be_one: bool = True) -> list[Any]:
+        """Return the jaxprs of the losses for one of `count` parts of the batch.
+
+        For several losses, the whole step is traced. Proofs of microbatches use the same trace.
+        """
+        if may_be_one:
+            found = only_loss_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
+            if found is not None:
+                return [found]
+        return self._as_written(axes).traced(count).losses
 
     @property
     def gradient_bytes(self) -> int:
@@ -314,9 +321,9 @@ class Subject:
 
     def _hidden_bytes(self, whole: list[Any], in_axes: tuple[Any, ...]) -> tuple[int, int]:
         """Return the bytes of the loss's values that loops over parts of the batch do not store, and of all values."""
-        axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
+        axes = self._leaf_axes(in_axes)
         count = divisors(FlatStep(self.f, self._flat_leaves, axes, self.name).batch_lengths[0])[0]
-        parts = losses_of(self.f, self.arguments, axes, Changes(chunks=count), self.is_step)
+        parts = self._losses_of_a_part(axes, count, len(whole) == 1)
         chunked = list[ChunkedLoss]()
         for i, (one, part) in enumerate(zip(whole, parts, strict=True)):
             try:
@@ -382,29 +389,26 @@ class Subject:
                 return True
         return False
 
-    def _step_with_axes(self, in_axes: tuple[Any, ...]) -> FlatStep:
-        flat, leaves = self._flattened(Changes())
-        axes = leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
-        return FlatStep(flat.updating, leaves, axes, self.name)
+    def _leaf_axes(self, in_axes: tuple[Any, ...]) -> list[int | None]:
+        return leaf_axes(self.arguments.args, self.arguments.kwargs, in_axes)
 
-    def _prove(self, in_axes: tuple[Any, ...], count: int) -> str:
-        """Return a sentence on why `count` microbatches along axes are not proved to give the gradient; "" if they are.
+    def _as_written(self, axes: Sequence[int | None]) -> TracedStep:
+        """Return the step as written, with the batch axis of each leaf. It is traced once for the whole batch."""
+        step = Rewritten(self.f, Changes(), self._known, self._rule).step(self.arguments)
+        return step.traced(self._flat_leaves, axes)
 
-        The step for the whole batch is traced once for all numbers of microbatches and all axes.
-        """
-        step = self._step_with_axes(in_axes)
-        if self._whole is None or self._whole.step.axes != step.axes:
-            self._whole = WholeStep(step) if self._whole is None else self._whole.along(step.axes)
-            self._proofs = {}
-        if count not in self._proofs:
+    def _prove(self, axes: Sequence[int | None], count: int) -> Proof:
+        """Return the proof about `count` microbatches, given the batch axis of each leaf."""
+        key = tuple(axes), count
+        if key not in self._proofs:
             self.operations += self.size
-            why, values = prove_or_explain(self._whole, count)
-            self._proofs[count] = why, values is not None
-        return self._proofs[count][0]
+            self._proofs[key] = prove_or_explain(self._as_written(axes), count)
+        return self._proofs[key]
 
     def batch_size(self, in_axes: tuple[Any, ...]) -> int:
         """Return the length of the batch axis; 0 if there is none."""
-        return next(iter(self._step_with_axes(in_axes).batch_lengths), 0)
+        axes = self._leaf_axes(in_axes)
+        return next(iter(FlatStep(self.f, self._flat_leaves, axes, self.name).batch_lengths), 0)
 
     def why_no_microbatches(self, count: int) -> str:
         """Return a sentence on why the gradient cannot be computed in `count` microbatches; "" if it can."""
@@ -423,7 +427,7 @@ class Subject:
             if self._length_error:
                 why += f" With another length of an axis, it raises {self._length_advice}"
             return f"{why} If {self.name} closes over its batch, make the batch an argument."
-        return self._prove(self.microbatch_axes, count)
+        return self._prove(self._leaf_axes(self.microbatch_axes), count).why
 
     @property
     def _length_advice(self) -> str:

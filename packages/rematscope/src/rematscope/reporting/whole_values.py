@@ -9,11 +9,11 @@ number, so that it is a mean.
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from jax.ad_checkpoint import checkpoint_name
+import jax
 from jax.extend import source_info_util
 
 from rematscope import jax_compat
@@ -22,23 +22,22 @@ from rematscope.ir.specs import explicit_sharding
 from rematscope.jax_compat.vjp_hook import transform_losses
 from rematscope.reporting.flat_program import (
     FlatProgram,
-    Operation,
     Variable,
     evaluate,
     flat_program,
     is_opened,
     operation_count,
-    value_of,
     variables_of,
 )
 from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.gradient_loops import mark_of, operations_before
+from rematscope.reporting.relations import SAME, Relation
+from rematscope.reporting.traced_step import LossMark, TracedStep, loss_mark_of
 from rematscope.scheduling.blocks import run_checkpoint
 from rematscope.tracing.arguments import shape_struct
 from rematscope.tracing.checkpoints import CalledOnce, replace_calls
 
 Place = tuple[int, int]  # an operation of a loss and its operand; the outputs follow the last operation
-_NAME = "rematscope.whole"
 _OPENED = jax_compat.CHECKPOINTS
 
 
@@ -56,6 +55,7 @@ class LossChanges:
       firsts: the first place that reads each value.
       axes: the batch axis of each value; None for one without.
       factors: the factors of operands that are sums over the parts of the batch, for a part.
+      value: the relation of the value of the loss with these changes.
     """
 
     names: Sequence[str]
@@ -63,6 +63,7 @@ class LossChanges:
     firsts: list[Place] = dataclasses.field(default_factory=list)
     axes: list[int | None] = dataclasses.field(default_factory=list)
     factors: dict[Place, Fraction] = dataclasses.field(default_factory=dict)
+    value: Relation = SAME
     _numbers: dict[Variable, int] = dataclasses.field(default_factory=dict)
 
     def read(self, place: Place, variable: Variable, axis: int | None) -> None:
@@ -150,103 +151,96 @@ class _ChangedLoss:
         return found
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class WholeValues:
     """A step whose losses read values that are computed for the whole batch.
 
-    Args:
+    Attributes:
       step: the step.
       losses: the changes of the losses, by the numbers of their traces for the whole batch and for a part.
+      program: the program of the values, as a function of the inputs of the step.
+    """
 
-    Attributes:
-      changed: the step as a function of these values and its leaves, for the types of the values.
+    step: FlatStep
+    losses: Mapping[tuple[int, int], LossChanges]
+    program: FlatProgram
+
+    def traced(self) -> TracedStep:
+        """Return the step as a function of these values and its leaves, for the types of the values."""
+        avals = [v.aval for v in self.program.outputs]
+        types = [shape_struct(aval, sharding=explicit_sharding(aval)) for aval in avals]
+        axes = [axis for changes in self.losses.values() for axis in changes.axes]
+        leaves, axes = [*types, *self.step.leaves], [*axes, *self.step.axes]
+        return TracedStep(dataclasses.replace(self.step, run=self._run_step, leaves=leaves, axes=axes))
+
+    def before(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the values for leaves of the whole batch, followed by these leaves."""
+        env = self.program.environment([None, *leaves])  # the values do not depend on the number of the part
+        evaluate(self.program.operations, env)
+        return [*self.program.results(env), *leaves]
+
+    def _run_step(self, *arguments: Any) -> Any:
+        """Run the step on the values, followed by its leaves."""
+        count = len(self.program.outputs)
+        values, leaves = arguments[:count], arguments[count:]
+        is_part = dataclasses.replace(self.step, leaves=leaves).batch_lengths != self.step.batch_lengths
+        numbers = itertools.count()
+        starts = itertools.accumulate((len(changes.firsts) for changes in self.losses.values()), initial=0)
+        each = zip(self.losses.items(), starts, strict=False)  # with the number of the first value of each loss
+        of_losses = {pair[is_part]: (changes, start) for (pair, changes), start in each}
+
+        def run_loss(once: CalledOnce, given: Sequence[Any]) -> Any:
+            found = of_losses.get(next(numbers))
+            if found is None:
+                return once.run(once.jaxpr, given)
+            changes, start = found
+            program = changes.program_of(once.jaxpr, self.step.name)
+            return once.returning(_ChangedLoss(changes, program, values[start:], is_part).run(once.jaxpr, given))
+
+        return transform_losses(self.step.run, lambda loss: replace_calls(loss, run_loss))(*leaves)
+
+
+def find_whole_values(traces: TracedStep, losses: Mapping[tuple[int, int], LossChanges]) -> WholeValues:
+    """Return a step whose losses read values of the whole batch, which follow from the program of the step.
+
+    Args:
+      traces: the step.
+      losses: the changes of its losses, by the numbers of their traces for the whole batch and for a part.
 
     Raises:
       NoWholeValues: if a value depends on a gradient of the step, or if it is not one value of the whole step.
     """
-
-    def __init__(self, step: FlatStep, losses: Mapping[tuple[int, int], LossChanges]):
-        self._step = step
-        starts = itertools.accumulate((len(changes.firsts) for changes in losses.values()), initial=0)
-        each = [(pair, (changes, start)) for (pair, changes), start in zip(losses.items(), starts, strict=False)]
-        self._of_losses = [{pair[which]: found for pair, found in each} for which in (0, 1)]  # for the whole, a part
-        self._program, self._operations, self._values = self._trace_values()
-        types = [shape_struct(v.aval, sharding=explicit_sharding(v.aval)) for v in self._values]
-        axes = [axis for changes in losses.values() for axis in changes.axes]
-        self.changed = FlatStep(self._run_step, [*types, *step.leaves], [*axes, *step.axes], step.name)
-
-    def with_values(self, leaves: Sequence[Any]) -> FlatStep:
-        """Return the step for leaves of the whole batch, and for the values that follow from these."""
-        env = self._program.environment([None, *leaves])  # the values do not depend on the number of the part
-        evaluate(self._operations, env)
-        return dataclasses.replace(self.changed, leaves=[*(value_of(v, env) for v in self._values), *leaves])
-
-    def _run_step(self, *arguments: Any) -> Any:
-        """Run the step on the values, followed by its leaves."""
-        count = len(self._values)
-        values, leaves = arguments[:count], arguments[count:]
-        is_part = dataclasses.replace(self._step, leaves=leaves).batch_lengths != self._step.batch_lengths
-
-        def run(once: CalledOnce, given: Sequence[Any], changes: LossChanges, start: int) -> Any:
-            program = changes.program_of(once.jaxpr, self._step.name)
-            return once.returning(_ChangedLoss(changes, program, values[start:], is_part).run(once.jaxpr, given))
-
-        return transform_losses(self._step.run, self._each_loss(is_part, run))(*leaves)
-
-    def _each_loss(
-        self, is_part: bool, run: Callable[[CalledOnce, Sequence[Any], LossChanges, int], Any]
-    ) -> Callable[..., Callable[..., Any]]:
-        """Return a function that replaces the calls of each loss that has changes.
-
-        Args:
-          is_part: whether the losses are traced for a part of the batch.
-          run: takes the loss as it was traced, its leaves, its changes and the number of its first value.
-        """
-        numbers = itertools.count()
-
-        def run_loss(once: CalledOnce, given: Sequence[Any]) -> Any:
-            found = self._of_losses[is_part].get(next(numbers))
-            return once.run(once.jaxpr, given) if found is None else run(once, given, *found)
-
-        return lambda loss, *_: replace_calls(loss, run_loss)
-
-    def _trace_values(self) -> tuple[FlatProgram, list[Operation], list[Variable]]:
-        """Return the program of the step, the operations that compute the values, and the variables of the values."""
-        types = dict[int, str]()  # of the values, by their numbers
-
-        def name(once: CalledOnce, given: Sequence[Any], changes: LossChanges, start: int) -> Any:
-            types.update(_name_values(changes, changes.program_of(once.jaxpr, self._step.name), start))
-            return once.run(once.jaxpr, given)
-
-        program = flat_program(self._step.jaxpr(1, self._each_loss(False, name)))
-        named = [op for op in program.operations if op.value_name.startswith(_NAME)]
-        found = [(int(op.value_name.split(":")[1]), op.outvars[0]) for op in named]
-        # A value has another type if the loss runs for several examples, and is missing if it runs in a loop.
-        if sorted((i, v.aval.str_short()) for i, v in found) != sorted(types.items()):
-            raise NoWholeValues
-        values = [dict(found)[i] for i in range(len(found))]
-        operations = operations_before(values, program.operations)
-        if any(mark_of(op) is not None for op in operations):
-            raise NoWholeValues
-        return program, operations, values
-
-
-def _name_values(changes: LossChanges, program: FlatProgram, start: int) -> dict[int, str]:
-    """Compute the values of a loss from the data that it closes over, name them, and return their types.
-
-    Args:
-      changes, program: the changes of the loss, and its operations.
-      start: the number of its first value among the values of all losses.
-
-    Raises:
-      NoWholeValues: if a transformation around the gradient, such as `jax.jvp`, differentiates or maps them.
-    """
-    operands = [*(op.invars for op in program.operations), program.outputs]
-    values = [operands[place][i] for place, i in changes.firsts]
-    env = dict(program.constants)
-    evaluate(operations_before(values, program.operations), env)
-    if any(jax_compat.is_transformed(env[v]) for v in values):
+    whole = traces.traced(1)
+    marked = dict[LossMark | None, list[Variable]]()
+    for op in whole.program.operations:
+        marked.setdefault(loss_mark_of(op), []).extend(op.outvars)
+    operations, constants, values = [*whole.program.operations], {**whole.program.constants}, list[Any]()
+    for (number, _), changes in losses.items():
+        loss = changes.program_of(whole.losses[number], traces.step.name)
+        places = [*(op.invars for op in loss.operations), loss.outputs]
+        own = [places[place][i] for place, i in changes.firsts]
+        needed = operations_before(own, loss.operations)
+        read = {*own, *(v for op in needed for v in variables_of(op.invars))}
+        known = dict[Any, Any]()  # the variable of the step for each constant of the loss
+        for i, (v, value) in enumerate(loss.constants.items()):
+            if v not in read:
+                continue
+            if i < len(whole.losses[number].consts):
+                mark = LossMark(number, "constant", i)
+                if (
+                    mark in whole.transformed or len(marked.get(mark, [])) != 1
+                ):  # there are none if the loss is in a loop
+                    raise NoWholeValues
+                (known[v],) = marked[mark]
+            elif isinstance(value, jax.core.Tracer):
+                raise NoWholeValues
+            else:
+                constants[v] = value
+        for op in needed:
+            operands = [known.get(v, v) if isinstance(v, Variable) else v for v in op.invars]
+            operations.append(dataclasses.replace(op, invars=operands))
+        values += [known.get(v, v) for v in own]
+    found = operations_before(values, operations)
+    if any(mark_of(op) is not None for op in found):
         raise NoWholeValues
-    name: Callable[[Any, str], Any] = checkpoint_name
-    for i, v in enumerate(values):
-        name(env[v], f"{_NAME}:{start + i}")
-    return {start + i: v.aval.str_short() for i, v in enumerate(values)}
+    return WholeValues(traces.step, losses, FlatProgram(whole.program.inputs, constants, found, values))

@@ -7,6 +7,7 @@ from jax import lax
 
 from rematscope import frontier, plan, recompute_graph, trace
 from rematscope.choices.build import recompute_cost_of
+from rematscope.ir import inline
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Value
 
@@ -34,6 +35,19 @@ def test_a_carry_that_nothing_else_reads_is_dropped():
     (loop,) = [e for e in program.equations if e.primitive == "scan"]
     assert (loop.carries, len(loop.outputs), len(loop.bodies[0].inputs)) == (1, 1, 1)
     assert [e.primitive for e in loop.bodies[0].equations] == ["sin"]
+
+
+def test_the_values_of_a_loop_are_collected_no_more_often_if_it_has_more_carries(monkeypatch):
+    calls = []
+    collect = inline.values_of_program
+    monkeypatch.setattr(inline, "values_of_program", lambda program: calls.append(program) or collect(program))
+
+    def count(carries):
+        calls.clear()
+        program_of(lambda *x: lax.scan(lambda c, _: ([jnp.sin(v) for v in c], None), list(x), None, 3), *carries * [X])
+        return len(calls)
+
+    assert count(40) == count(4)
 
 
 def test_a_slice_that_nothing_reads_is_dropped_although_a_result_has_its_index():

@@ -268,9 +268,12 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
     is_loop = equation.primitive in ("scan", "while")
     kept = {i for i, v in enumerate(equation.outputs) if v in needed}
     bodies = _bodies_computing(equation, kept)
-    while is_loop and (more := {i for i in range(carries) if _is_read(equation, bodies, i)} - kept):
+    carried = [pair for body in equation.bodies for pair in enumerate(body.inputs[:carries])]
+    read = _values_of(bodies)
+    while more := {i for i, value in carried if value in read} - kept:
         kept |= more
         bodies = _bodies_computing(equation, kept)
+        read = _values_of(bodies)
     stays = sorted(kept)
     params = equation.params
     if equation.primitive == "shard_map":
@@ -278,10 +281,10 @@ def _without_unused(equation: Equation, needed: set[Value]) -> Equation:
         return dataclasses.replace(
             equation, outputs=tuple(equation.outputs[i] for i in stays), bodies=tuple(bodies), params=params
         )
-    read = set[Value]().union(*map(values_of_program, bodies))
     around, given = equation.inputs[:first], equation.inputs[first:]
     if is_loop:  # a body's inputs are the carries, then the slices of arrays
-        own = [i for i in range(len(given)) if (i in kept if i < carries else _is_read(equation, bodies, i))]
+        slices = range(carries, len(given))
+        own = [*(i for i in stays if i < carries), *(i for i in slices if equation.bodies[-1].inputs[i] in read)]
         bodies = [dataclasses.replace(b, inputs=tuple(b.inputs[i] for i in own)) for b in bodies]
         around, given = tuple(v for v in around if v in read), tuple(given[i] for i in own)
     else:  # the first operand selects the branch
@@ -306,6 +309,5 @@ def _bodies_computing(equation: Equation, kept: set[int]) -> list[Program]:
     return bodies
 
 
-def _is_read(equation: Equation, bodies: list[Program], i: int) -> bool:
-    """Return whether the bodies of a loop read their input number `i`."""
-    return any(whole.inputs[i] in values_of_program(body) for whole, body in zip(equation.bodies, bodies, strict=True))
+def _values_of(bodies: list[Program]) -> set[Value]:
+    return set[Value]().union(*map(values_of_program, bodies))

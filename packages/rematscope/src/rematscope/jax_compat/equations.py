@@ -384,9 +384,10 @@ def is_repeatable_program(jaxpr: AnyJaxpr, prints: bool = False) -> bool:
 def _is_repeatable(eqn: JaxprEqn, allowed: frozenset[str]) -> bool:
     # Writes to a body's own mutable arrays, as in kernels, do not outlive the operation. Writes to other arrays are
     # effects of the operation too.
-    inside = (effects_of(inner) - _WRITES for inner in equations_in(eqn))
-    names = {each.primitive.name for each in (eqn, *equations_in(eqn))}
-    return names.isdisjoint(MAY_DIFFER) and frozenset().union(effects_of(eqn), *inside) <= allowed
+    if eqn.primitive.name in MAY_DIFFER or not effects_of(eqn) <= allowed:
+        return False
+    inside = allowed | _WRITES
+    return all(e.primitive.name not in MAY_DIFFER and effects_of(e) <= inside for e in equations_in(eqn))
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:

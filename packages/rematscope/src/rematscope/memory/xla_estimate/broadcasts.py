@@ -107,7 +107,7 @@ class Broadcasts:
 
 def value_like(value: Value, **changed: Any) -> Value:
     """Return a new value with the type of another value, except for the given changes."""
-    made = Value(value.aval.update(**changed), value.name)
+    made = Value(value.aval.update(**changed) if changed else value.aval, value.name)
     if "shape" not in changed:
         made.sharding = value.sharding
     return made

@@ -131,8 +131,9 @@ def _copy_equations(equations: Iterable[Equation], stands_for: dict[Value, Value
         else:
             outputs = tuple(map(value_like, equation.outputs))
             stands_for.update(zip(equation.outputs, outputs, strict=True))
-        bodies = tuple(copy_program(body, stands_for) for body in equation.bodies)
-        yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
+        copy = equation.with_inputs(inputs)
+        copy.outputs, copy.bodies = outputs, tuple(copy_program(body, stands_for) for body in equation.bodies)
+        yield copy
 
 
 def copy_program(body: Program, stands_for: dict[Value, Value]) -> Program:

@@ -13,6 +13,7 @@ import pytest
 from jax import lax
 from jax._src import config  # private: a switch for one thread
 from jax.ad_checkpoint import checkpoint_name
+from normal import normal
 from sampling import few, sampled
 from uncompiled import by_operation
 
@@ -341,8 +342,7 @@ OTHERS = [
 
 @functools.cache
 def arguments():
-    keys = jax.random.split(jax.random.key(0), 3)
-    return [jax.random.normal(key, shape) for key, shape in zip(keys, ((4, 4), (12, 4), (12,)), strict=True)]
+    return normal(0, (4, 4), (12, 4), (12,))
 
 
 def step_of(loss):

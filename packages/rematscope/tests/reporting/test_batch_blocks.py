@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from normal import normal
 from sampling import few
 
 import rematscope
@@ -175,10 +176,9 @@ MIXED += [normalized, pairs_of_one_block]
 
 
 def arguments(batch=BATCH):
-    keys = iter(jax.random.split(jax.random.key(1), 6))
-    w = {name: jax.random.normal(next(keys), (WIDTH, WIDTH)) for name in ("in", "hidden")}
-    w["position"] = jax.random.normal(next(keys), (TOKENS, WIDTH))
-    return w, *(jax.random.normal(next(keys), (batch, TOKENS, WIDTH)) for _ in range(2))
+    matrix, data = (WIDTH, WIDTH), (batch, TOKENS, WIDTH)
+    *weights, a, b = normal(1, matrix, matrix, (TOKENS, WIDTH), data, data, dtype=float)
+    return dict(zip(("in", "hidden", "position"), weights, strict=True)), a, b
 
 
 def step_of(loss):

@@ -12,6 +12,7 @@ from flax import nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import sparse
+from normal import normal
 from sampling import few, sampled
 
 from rematscope import PlanError, jax_compat, report, rewrite, trace
@@ -157,8 +158,8 @@ def assert_same_results(step, changed, args):
 
 @functools.cache
 def arguments():
-    a, b, c = jax.random.split(jax.random.key(9), 3)
-    return jax.random.normal(a, (8, 8)) / 3, jax.random.normal(b, (12, 5, 8)), jax.random.normal(c, (12,))
+    w, x, y = normal(9, (8, 8), (12, 5, 8), (12,))
+    return w / 3, x, y
 
 
 OPTIONS: list[dict[str, object]] = [

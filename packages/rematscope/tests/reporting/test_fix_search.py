@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 from jax.sharding import PartitionSpec as P
+from normal import normal
 
 import rematscope
 from rematscope import PlanError
@@ -88,12 +89,18 @@ def test_chunks_are_also_tried_with_a_checkpoint_per_layer(monkeypatch, smallest
     assert found is not None and found.checkpoint == "layers" and found.chunks > 1
 
 
-def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out():
+@pytest.fixture(scope="module")
+def too_small():
+    """Return a report in which nothing fits."""
     report = rematscope.report(repeated_layers, *REPEATED, memory="1 MiB")
     assert report.best is None
+    return report
+
+
+def test_a_verdict_that_none_fits_says_whether_combinations_were_left_out(too_small, monkeypatch):
     for is_complete in (True, False):
-        report._search.is_complete = is_complete
-        assert ("Not all combinations were traced" in report.nothing_fits) == (not is_complete)
+        monkeypatch.setattr(too_small._search, "is_complete", is_complete)
+        assert ("Not all combinations were traced" in too_small.nothing_fits) == (not is_complete)
 
 
 @pytest.mark.parametrize(("donated", "useful"), [((), (0,)), ((0,), ())])
@@ -143,8 +150,8 @@ def test_nested_checkpoints_are_combined_with_the_head_in_chunks_if_both_may_fit
 
 
 def test_a_head_inside_of_nested_checkpoints_is_computed_in_chunks():
-    keys = iter(jax.random.split(jax.random.key(0), 11))
-    args = jax.tree.map(lambda one: 0.2 * jax.random.normal(next(keys), one.shape), WITH_HEAD)
+    leaves, structure = jax.tree.flatten(WITH_HEAD)
+    args = structure.unflatten(0.2 * each for each in normal(0, *(leaf.shape for leaf in leaves)))
     changed = rematscope.rewrite(layers_and_head, checkpoint="halves of layers", head_chunks=4)
     for one, other in zip(jax.tree.leaves(layers_and_head(*args)), jax.tree.leaves(changed(*args)), strict=True):
         assert jnp.allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -167,17 +174,16 @@ def test_the_report_says_why_the_batch_is_not_divided_if_another_axis_is():
     assert "take this number from the shape" in advice
 
 
-def test_the_parts_of_the_smallest_peak_add_up_to_its_prediction():
+def test_the_parts_of_the_smallest_peak_add_up_to_its_prediction(too_small, monkeypatch):
     """The compiled peak is another number, and nothing is known about its parts."""
-    report = rematscope.report(repeated_layers, *REPEATED, memory="1 MiB")
-    search = report._search
+    search = too_small._search
     least = min(search.tried, key=search.peak_bytes)
     predicted = fixes.bytes_text(search.tried[least].memory.peak_bytes)
-    search.measured.pop(least, None)
-    assert f"The smallest peak, {predicted} (predicted, " in report.nothing_fits
-    search.measured[least] = types.SimpleNamespace(peak_or_infinity=999)
-    assert "The smallest peak is 999 B (compiled, " in report.nothing_fits
-    assert f"Its prediction, {predicted}, consists of " in report.nothing_fits
+    monkeypatch.delitem(search.measured, least, raising=False)
+    assert f"The smallest peak, {predicted} (predicted, " in too_small.nothing_fits
+    monkeypatch.setitem(search.measured, least, types.SimpleNamespace(peak_or_infinity=999))
+    assert "The smallest peak is 999 B (compiled, " in too_small.nothing_fits
+    assert f"Its prediction, {predicted}, consists of " in too_small.nothing_fits
 
 
 @pytest.mark.parametrize(("limit", "traced"), [(0, 2), (10**9, 6)])

@@ -8,6 +8,7 @@ import pytest
 from jax import lax
 from jax.sharding import AxisType, NamedSharding, reshard
 from jax.sharding import PartitionSpec as P
+from normal import normal
 from sampling import sampled
 
 import rematscope
@@ -41,9 +42,8 @@ def step(weights, x):
 
 
 def arguments():
-    keys = jax.random.split(jax.random.key(0), 3)
-    weights = {name: jax.random.normal(k, (WIDTH, WIDTH)) for name, k in zip(("hidden", "out"), keys[1:], strict=True)}
-    return weights, jax.random.normal(keys[0], (16, WIDTH))
+    hidden, out, x = normal(0, (WIDTH, WIDTH), (WIDTH, WIDTH), (16, WIDTH), dtype=float)
+    return {"hidden": hidden, "out": out}, x
 
 
 def sharded(f, checks):
@@ -210,7 +210,7 @@ GRID = jax.make_mesh((2, 2), ("d", "m"), axis_types=(AxisType.Explicit,) * 2)
 def on_grid(spec, weights_spec, rows=32):
     weights, _ = arguments()
     weights = jax.device_put(weights, NamedSharding(GRID, weights_spec))
-    return weights, jax.device_put(jax.random.normal(jax.random.key(2), (rows, WIDTH)), NamedSharding(GRID, spec))
+    return weights, jax.device_put(*normal(2, (rows, WIDTH), dtype=float), NamedSharding(GRID, spec))
 
 
 SHARDINGS = [pytest.param(step, P(("d", "m")), P()) for step in STEPS]

@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from jax import lax
+from normal import normal
 from sampling import few, sampled
 
 from rematscope import PlanError, report, rewrite
@@ -17,9 +18,8 @@ TOLERANCE = 1e-12  # in float64
 
 def arguments(kind="some"):
     """Weights, sequences and labels of 12 sequences of 3 tokens; -1 is no label."""
-    keys = jax.random.split(jax.random.key(0), 3)
-    w, x = (jax.random.normal(key, shape, jnp.float64) for key, shape in zip(keys, ((4, 4), (12, 3, 4)), strict=False))
-    labels = jax.random.randint(keys[2], (12, 3), -1, 4)
+    w, x = normal(0, (4, 4), (12, 3, 4), dtype=jnp.float64)
+    labels = jnp.asarray(np.random.default_rng(1).integers(-1, 4, (12, 3)))
     return w, x, {"some": labels, "first half": labels.at[:6].set(-1), "none": jnp.full_like(labels, -1)}[kind]
 
 

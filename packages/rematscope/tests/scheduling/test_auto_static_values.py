@@ -7,11 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
+from equinox_models import multilayer_perceptron
+from normal import normal
 
 from rematscope import PlanError, auto, fit, load_schedule, trace, with_schedule
 
-MODEL = eqx.nn.MLP(8, 8, 16, 2, activation=jax.nn.gelu, key=jax.random.key(0))
-X = jax.random.normal(jax.random.key(1), (4, 8))
+MODEL = multilayer_perceptron()
+(X,) = normal(1, (4, 8))
 
 
 def loss(model, x):

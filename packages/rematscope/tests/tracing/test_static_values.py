@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from equinox_models import multilayer_perceptron
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
+from normal import normal
 
 import rematscope
 from rematscope import PlanError, TraceError, auto, lint, measure, plan, rewrite, trace, with_schedule
 from rematscope.tracing.static_values import StaticRule
 
-MODEL = eqx.nn.MLP(8, 8, 16, 2, activation=jax.nn.gelu, key=jax.random.key(0))
-X = jax.random.normal(jax.random.key(1), (4, 8))
+MODEL = multilayer_perceptron()
+(X,) = normal(1, (4, 8))
 PARAMETERS, STATIC = eqx.partition(MODEL, eqx.is_array)
 ENTRIES = [
     name

@@ -262,6 +262,9 @@ def step_of_nnx(model, optimizer, x, training):
     return model, value
 
 
+JITTED_STEP_OF_NNX = nnx.jit(step_of_nnx, static_argnums=3)  # all tests share its compiled program
+
+
 def shared_arguments():
     model = SharingVariables()
     return model, nnx.Optimizer(model, optax.adam(0.01, eps=1.0), wrt=nnx.Param)
@@ -279,7 +282,7 @@ def shared_arguments():
     ids=written,
 )
 def test_modules_of_nnx_may_share_variables(options, training):
-    step = nnx.jit(step_of_nnx, static_argnums=3)
+    step = JITTED_STEP_OF_NNX
     options = {**options, **({"in_axes": (None, None, 0)} if DIVIDED.intersection(options) else {})}
     new, one, other = rewrite(step, **options), shared_arguments(), shared_arguments()
     for i in range(2):  # the second call reads what the first has changed
@@ -340,7 +343,7 @@ def test_a_module_of_nnx_whose_variable_would_be_copied_is_refused():
 
 
 def test_the_report_counts_a_shared_variable_once():
-    step, args = nnx.jit(step_of_nnx, static_argnums=3), (*shared_arguments(), jnp.ones((2048, 8)), True)
+    step, args = JITTED_STEP_OF_NNX, (*shared_arguments(), jnp.ones((2048, 8)), True)
     report = rematscope.report(step, *args, memory="300 KiB")
     assert report.bytes_by_kind["parameters"] < 500  # 8 × 9 weights, a key and counts
     assert report.best is not None

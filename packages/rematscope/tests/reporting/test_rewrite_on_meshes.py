@@ -55,22 +55,26 @@ def assert_same(found, expected):
         assert jnp.allclose(one, other, rtol=1e-12, atol=1e-12)
 
 
+# These are module-level, so that all tests share their compiled programs.
+GRADIENT_OF_SHARDED = {
+    checks: jax.jit(jax.value_and_grad(sharded(functools.partial(across, loss), checks))) for checks in (True, False)
+}
+SHARDED_STEP = sharded(step, False)
+
+
 @pytest.mark.parametrize("checks", [True, False])
 @pytest.mark.parametrize("options", EVERYWHERE, ids=str)
 def test_checkpoints_in_a_loss_inside_a_shard_map(options, checks):
     with jax.enable_x64(True):
         inside = functools.partial(across, rewrite(loss, **options))
-        found, expected = (
-            jax.jit(jax.value_and_grad(sharded(f, checks)))(*arguments())
-            for f in (inside, functools.partial(across, loss))
-        )
-        assert_same(found, expected)
+        found = jax.jit(jax.value_and_grad(sharded(inside, checks)))(*arguments())
+        assert_same(found, GRADIENT_OF_SHARDED[checks](*arguments()))
 
 
 @pytest.mark.parametrize("options", [*EVERYWHERE, *DIVIDED], ids=str)
 def test_a_step_with_collectives_inside_a_shard_map(options):
     with jax.enable_x64(True):
-        assert_same(sharded(rewrite(step, **options), False)(*arguments()), sharded(step, False)(*arguments()))
+        assert_same(sharded(rewrite(step, **options), False)(*arguments()), SHARDED_STEP(*arguments()))
 
 
 @pytest.mark.parametrize("options", DIVIDED, ids=str)
@@ -85,44 +89,52 @@ def test_auto_inside_a_shard_map_is_refused(checks):
         sharded(functools.partial(across, rewrite(loss, auto="1 GiB")), checks)(*arguments())
 
 
+def gradient_step(weights, x):
+    value, gradient = jax.value_and_grad(loss)(weights, x)
+    return value, jax.tree.map(jnp.subtract, weights, gradient)
+
+
+GRADIENT_STEP = jax.jit(gradient_step)
+
+
 @pytest.mark.parametrize("spec", [P(), P("d")])
 @pytest.mark.parametrize("options", [{"checkpoint": "layers"}, {"head_chunks": 2}, *DIVIDED], ids=str)
 def test_explicit_axes_of_the_batch(options, spec):
     mesh = jax.make_mesh((2,), ("d",), axis_types=(AxisType.Explicit,))
-
-    def take_step(weights, x):
-        value, gradient = jax.value_and_grad(loss)(weights, x)
-        return value, jax.tree.map(jnp.subtract, weights, gradient)
-
     with jax.enable_x64(True), jax.set_mesh(mesh):
         weights, x = arguments()
         weights = jax.device_put(weights, NamedSharding(mesh, P()))
         x = jax.device_put(x, NamedSharding(mesh, spec))
         if spec == P("d") and not {"chunks", "head_chunks"}.isdisjoint(options):
             with pytest.raises(PlanError, match="it is sharded over explicit mesh axes along this axis"):
-                rewrite(take_step, **options)(weights, x)
+                rewrite(gradient_step, **options)(weights, x)
         else:
-            assert_same(jax.jit(rewrite(take_step, **options))(weights, x), jax.jit(take_step)(weights, x))
+            assert_same(jax.jit(rewrite(gradient_step, **options))(weights, x), GRADIENT_STEP(weights, x))
+
+
+def normalized(weights, x):
+    h = jnp.tanh(x @ weights["hidden"])
+    h = h - lax.pmean(h.mean(0), "d")
+    return lax.pmean(loss(weights, h / jnp.sqrt(lax.pmean((h * h).mean(0), "d"))), "d")
+
+
+def normalized_step(weights, x):
+    value, gradient = jax.value_and_grad(normalized)(weights, x)
+    return value, jax.tree.map(jnp.subtract, weights, lax.psum(gradient, "d"))
+
+
+SHARDED_NORMALIZED_STEP = sharded(normalized_step, False)
 
 
 @pytest.mark.parametrize("options", [*EVERYWHERE, *DIVIDED], ids=str)
 def test_a_loss_with_collectives_inside_a_shard_map(options):
-    def normalized(weights, x):
-        h = jnp.tanh(x @ weights["hidden"])
-        h = h - lax.pmean(h.mean(0), "d")
-        return lax.pmean(loss(weights, h / jnp.sqrt(lax.pmean((h * h).mean(0), "d"))), "d")
-
-    def take_step(weights, x):
-        value, gradient = jax.value_and_grad(normalized)(weights, x)
-        return value, jax.tree.map(jnp.subtract, weights, lax.psum(gradient, "d"))
-
     with jax.enable_x64(True):
         if "microbatches" in options:
             with pytest.raises(PlanError, match="not proved to be an average"):
-                sharded(rewrite(take_step, **options), False)(*arguments())
+                sharded(rewrite(normalized_step, **options), False)(*arguments())
         else:
-            found, expected = (sharded(f, False)(*arguments()) for f in (rewrite(take_step, **options), take_step))
-            assert_same(found, expected)
+            found = sharded(rewrite(normalized_step, **options), False)(*arguments())
+            assert_same(found, SHARDED_NORMALIZED_STEP(*arguments()))
 
 
 def language_model(weights, tokens, key=None):
@@ -134,11 +146,6 @@ def language_model(weights, tokens, key=None):
         h = jnp.where(jax.random.bernoulli(key, 0.7, h.shape), h, 0.0)
     chosen = jax.nn.one_hot(tokens % WIDTH, WIDTH)
     return -(jax.nn.log_softmax(h @ out) * chosen).sum(-1).mean()
-
-
-def gradient_step(weights, x):
-    value, gradient = jax.value_and_grad(loss)(weights, x)
-    return value, jax.tree.map(jnp.subtract, weights, gradient)
 
 
 def train(weights, x):

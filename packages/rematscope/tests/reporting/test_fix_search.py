@@ -51,6 +51,13 @@ def test_the_peak_is_predicted_once_for_changes_with_donation(monkeypatch):
     assert programs == [found.passes]
 
 
+def test_a_smaller_limit_is_not_tried_if_no_result_fits_into_the_first():
+    subject = Subject(repeated_layers, REPEATED, {}, None, "cpu")
+    search = Search(subject, subject.traced(Changes("layers")).memory.peak_bytes - 1, 4, lambda *_: None)
+    search._trace_with_saved(Changes("layers"), free=4096)  # a result of a layer takes 4096 × 32 floats or more
+    assert [changes.saved for changes in search.tried if changes.saved] == [3 * 1024]
+
+
 @pytest.mark.parametrize(
     ("changes", "start"),
     [

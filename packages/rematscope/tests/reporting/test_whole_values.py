@@ -10,6 +10,7 @@ from normal import normal
 from sampling import few, sampled
 
 from rematscope import PlanError, report, rewrite
+from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.traced_step import TracedStep
 
 AXES = (None, 0, 0)
@@ -427,3 +428,20 @@ def test_a_report_divides_a_step_with_a_weighted_mean():
     assert found.best is not None and found.best.changes.microbatches > 1
     expected = step(*args)
     np.testing.assert_allclose(found.best.function(*args), expected, rtol=1e-6)
+
+
+def test_the_traces_of_the_proof_are_those_of_the_microbatches(monkeypatch):
+    """The step as written and the step with values of the whole batch are traced for the batch and for a part each."""
+    counts, trace_step = [], FlatStep.jaxpr
+
+    def counted(step, count, change):
+        counts.append(count)
+        return trace_step(step, count, change)
+
+    monkeypatch.setattr(FlatStep, "jaxpr", counted)
+
+    def step(w, x, labels):
+        return w - jax.grad(divided_by(jnp.sum))(w, x, labels)
+
+    rewrite(step, microbatches=3, in_axes=AXES)(*arguments())
+    assert counts == [1, 3, 1, 3]

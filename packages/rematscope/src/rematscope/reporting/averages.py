@@ -11,6 +11,7 @@ arguments, which `rematscope.reporting.whole_values` computes for the whole batc
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fractions import Fraction
@@ -52,19 +53,38 @@ from rematscope.reporting.whole_values import LossChanges, NoWholeValues, WholeV
 USE_CHUNKS = " Use chunks=, which computes the same gradient."
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Proof:
     """Whether microbatches give a step's results.
 
     Attributes:
       why: a sentence on why this is not proved; "" if it is.
-      microbatches: the microbatches that give the results; None if none are known to.
+      plain: the microbatches of the step as it is.
       values: the values of the whole batch that the microbatches need; None if they need none.
     """
 
     why: str
-    microbatches: Microbatches | None = None
+    plain: Microbatches
     values: WholeValues | None = None
+
+    @functools.cached_property
+    def microbatches(self) -> Microbatches:
+        """The microbatches that give the results.
+
+        The step that reads values of the whole batch is traced and proved, too.
+
+        Raises:
+          PlanError: if the microbatches are not proved to give the results.
+        """
+        if self.why:
+            raise PlanError(self.why)
+        if self.values is None:
+            return self.plain
+        changed = Microbatches(self.values.traced(), self.plain.count)
+        why, _ = _why_not(changed)
+        if why:
+            raise PlanError(why)
+        return changed
 
     def results(self, leaves: Sequence[Any], shardings: Sequence[NamedSharding | None]) -> list[Any]:
         """Run the step in these microbatches, and return the leaves of its outputs; see `Microbatches.results`.
@@ -72,12 +92,10 @@ class Proof:
         Raises:
           PlanError: if they are not proved to give the results.
         """
-        if self.microbatches is None:
-            raise PlanError(self.why)
-        if self.values is None:
-            return self.microbatches.results(leaves, shardings)
-        given = self.values.before(leaves)
-        return self.microbatches.results(given, [*[None] * (len(given) - len(leaves)), *shardings])
+        microbatches, given = self.microbatches, leaves
+        if self.values is not None:
+            given = self.values.before(leaves)
+        return microbatches.results(given, [*[None] * (len(given) - len(leaves)), *shardings])
 
 
 def prove(step: TracedStep, count: int) -> Proof:
@@ -89,52 +107,47 @@ def prove(step: TracedStep, count: int) -> Proof:
       PlanError: if the step cannot be divided; see `rematscope.reporting.gradient_loops.divided`.
     """
     step.step.check_microbatches(count)
-    plain = Microbatches(step, count)
+    plain, values = Microbatches(step, count), None
     why, changes = _why_not(plain)
     if changes:
         with contextlib.suppress(NoWholeValues):
-            found = _prove_with_values(find_whole_values(step, changes), count)
-            if not found.why:
-                return found
-            why = found.why
+            values = find_whole_values(step, changes)
+            why, _ = _why_not(plain, changes)
     if not why:
-        return Proof("", plain)
+        return Proof("", plain, values)
     with contextlib.suppress(Exception):  # any error of a step whose maps are replaced
         interface = comparable_interface(plain.divided)
         if step.maps_examples():  # this proof comes last, because its traces use none of JAX's cached ones
             other = Microbatches(step.in_loops, count)
             if not _why_not(other)[0] and comparable_interface(other.divided) == interface:
                 return Proof("", plain)
-    return Proof(why)
+    return Proof(why, plain)
 
 
-def prove_like(step: TracedStep, count: int, proof: Proof) -> Proof:
+def prove_like(step: TracedStep, proof: Proof) -> Proof:
     """Return the proof for a step that differs from a proved one only by checkpoints inside of its losses.
 
-    If the microbatches need values of the whole batch, these are found at the same places of the losses. The step that
-    reads them is proved again.
+    If the microbatches need values of the whole batch, these are found at the same places of the losses.
     """
+    plain = Microbatches(step, proof.plain.count)
     if proof.values is None:
-        return Proof(proof.why, Microbatches(step, count))
-    with contextlib.suppress(PlanError):  # the losses have other operations
-        found = _prove_with_values(dataclasses.replace(proof.values, step=step.step), count)
-        if not found.why:
-            return found
-    return prove_or_explain(step, count)
+        return Proof(proof.why, plain)
+    found = Proof("", plain, dataclasses.replace(proof.values, step=step.step))
+    try:
+        _ = found.microbatches
+    except PlanError:  # the losses may have other operations
+        return prove_or_explain(step, plain.count)
+    return found
 
 
-def _prove_with_values(values: WholeValues, count: int) -> Proof:
-    microbatches = Microbatches(values.traced(), count)
-    why, _ = _why_not(microbatches)
-    return Proof(why) if why else Proof("", microbatches, values)
-
-
-def _why_not(microbatches: Microbatches) -> tuple[str, dict[tuple[int, int], LossChanges]]:
-    """Return such a sentence for a step as it is, and what its losses need of the whole batch."""
+def _why_not(
+    microbatches: Microbatches, assumed: Mapping[tuple[int, int], LossChanges] | None = None
+) -> tuple[str, dict[tuple[int, int], LossChanges]]:
+    """Return such a sentence for a step as it is, or with assumed changes to its losses; and what these need."""
     step, count, whole, part = microbatches.step, microbatches.count, microbatches.whole, microbatches.part
     try:
         (larger, program), _ = microbatches.divided_pair
-        proof = _Proof(step, count, (whole.losses, part.losses), program)
+        proof = _Proof(step, count, (whole.losses, part.losses), program, assumed or {})
         relations = proof.of_step(larger.program, [SAME, *map(_of_argument, step.axes)])
     except NotPaired:
         return f"The program of {step.name} for a microbatch differs from that for the whole batch.", {}
@@ -142,11 +155,7 @@ def _why_not(microbatches: Microbatches) -> tuple[str, dict[tuple[int, int], Los
     if proof.has_maps and not same_maps(*equations):
         return f"The gradient of {step.name} for an example depends on the length of the batch.", {}
     why = proof.refusal or _why_not_returned(relations, larger, program, proof, microbatches, step.name)
-    changes = proof.changes if why else {}
-    for each in changes.values():
-        if not proof.is_mean(each.value):  # then a trace of the changed step would be in vain
-            return _not_an_average(step.name, each.value), {}
-    return why, changes
+    return why, proof.changes if why and assumed is None else {}
 
 
 def _why_not_returned(
@@ -164,6 +173,8 @@ def _why_not_returned(
             if v in loop.same[0]:
                 continue
             found = relations.get(names[v], UNKNOWN)
+            if proof.assumed and found in (SAME, ZERO):  # the changed step reads this value, or computes it once
+                continue
             try:
                 axis = microbatches.stack_axis(names[v], v, loop)
             except PlanError as error:
@@ -192,11 +203,11 @@ def prove_or_explain(step: TracedStep, count: int) -> Proof:
     try:
         return prove(step, count)
     except PlanError as error:
-        return Proof(str(error))
+        return Proof(str(error), Microbatches(step, count))
     except Exception as error:  # any error that the step raises for another batch size
         with outside_traces(keeps_axes=True):
             jax.eval_shape(step.step.run, *step.step.types(1))
-        return Proof(explain_other_size(step.step, error))
+        return Proof(explain_other_size(step.step, error), Microbatches(step, count))
 
 
 class _Loss:
@@ -233,11 +244,20 @@ class _Proof(Relations):
       count: the number of parts of the batch.
       jaxprs: those of the losses for the whole batch and for a part, in the order of their traces.
       division: the step for a part, divided at its gradients.
+      assumed: the changes that losses are assumed to have, by the numbers of their traces.
     """
 
-    def __init__(self, step: FlatStep, count: int, jaxprs: tuple[Sequence[Any], Sequence[Any]], division: Divided):
+    def __init__(
+        self,
+        step: FlatStep,
+        count: int,
+        jaxprs: tuple[Sequence[Any], Sequence[Any]],
+        division: Divided,
+        assumed: Mapping[tuple[int, int], LossChanges],
+    ):
         super().__init__(count, step.blocks)
         self._function, self._jaxprs, self._division = step.name, jaxprs, division
+        self.assumed = assumed
         self._losses = dict[tuple[int, int], list[_Loss]]()  # the runs of each loss, by the numbers of its traces
         self._refusals = list[str]()
         self._has_value = False
@@ -286,7 +306,9 @@ class _Proof(Relations):
             loss.operands[mark.what][mark.number] = relation
             return relation
         if loss.results is None:
-            loss.results = self._of_outputs(loss.opened[0], loss.opened[1], loss.inputs)
+            changes = self.assumed.get((mark.loss, smaller.loss))
+            whole, part = loss.opened
+            loss.results = changes.results if changes else self._of_outputs(whole, part, loss.inputs)
         return loss.results[mark.number]
 
     @property
@@ -372,24 +394,24 @@ class _Proof(Relations):
         self,
         whole: FlatProgram,
         part: FlatProgram,
-        relations: Mapping[Variable, Relation],
+        relations: dict[Variable, Relation],
         of_data: Collection[Variable],
         changes: LossChanges,
     ) -> None:
         """Add the changes that make the outputs of a loss means over the parts of the batch."""
         place = len(changes.names)
         axes = axes_or_unknown(whole.outputs, part.outputs, self._count)
-        for i, (v, axis) in enumerate(zip(whole.outputs, axes, strict=True)):
-            if not isinstance(v, Variable):
-                continue
-            relation = relations[v]
+        for i, (v, smaller, axis) in enumerate(zip(whole.outputs, part.outputs, axes, strict=True)):
+            relation = self._of_atom(v, smaller, relations)
             factor = self._factor_to_mean(v, relation)
-            if v in of_data and axis != OTHER and _is_inexact(relation) and not self.is_mean(relation):
+            is_of_data = isinstance(v, Variable) and v in of_data
+            if is_of_data and axis != OTHER and _is_inexact(relation) and not self.is_mean(relation):
                 changes.read((place, i), v, axis)
+                relation = _of_argument(axis)
             elif factor is not None:
                 changes.factors[place, i] = factor
-            elif i == 0:
-                changes.value = relation
+                relation = self._mean_relation
+            changes.results.append(relation)
 
     def _factor_to_mean(self, atom: Any, relation: Relation) -> Fraction | None:
         """Return the factor of a value for a part that makes it a mean; None if it is none or is no sum."""

@@ -279,8 +279,11 @@ class Search:
         """
         for share in _SAVED if free > 0 else ():
             saving = dataclasses.replace(changes, saved=whole_kib(share * free), policy=None)
-            found = self._trace_changes(saving, within_limit)
-            if found is not None and self._expected_bytes(found) - room <= _MARGIN * self.limit:
+            found, without = self._trace_changes(saving, within_limit), self._trace_changes(changes, within_limit)
+            if found is None or without is None:
+                continue
+            saves_nothing = found.work == without.work
+            if saves_nothing or self._expected_bytes(found) - room <= _MARGIN * self.limit:
                 return
 
     def _donation_bytes(self) -> int:

@@ -287,12 +287,14 @@ class Known:
       prove: a function that returns the proof about the function as written, given the batch axes of the leaves and the
         number of microbatches.
       steps: the function with changes to its loss, as a step of flat arrays, by these changes.
+      losses: the jaxprs of the losses of a part of the batch, by the changes to them and the batch axes of the leaves.
     """
 
     shardings: tuple[NamedSharding | None, ...]
     donated: list[bool]
     prove: Callable[[Sequence[int | None], int], Proof]
     steps: dict[Changes, "_Step"] = dataclasses.field(default_factory=dict)
+    losses: dict[tuple[Changes, tuple[int | None, ...]], list[Any]] = dataclasses.field(default_factory=dict)
 
 
 class Rewritten(Constant):
@@ -431,8 +433,15 @@ class Rewritten(Constant):
         axes = self._leaf_axes(arguments)
         step = FlatStep(self, jax.tree.leaves((arguments.args, arguments.kwargs)), axes, self.__name__)
         step.check_parts(self.changes.chunks, "chunks")
+        changes = dataclasses.replace(self.changes.of_loss, saved=None)  # a part stores no results for later loops
+        key = changes, tuple(axes)
+        if self.known is not None and key in self.known.losses:
+            return self.known.losses[key]
         try:
-            return losses_of(self.__wrapped__, arguments, axes, self.changes, is_step)
+            found = losses_of(self.__wrapped__, arguments, axes, changes, is_step)
+            if self.known is not None:
+                self.known.losses[key] = found
+            return found
         except PlanError:
             raise
         except Exception as error:  # any error that the function raises for another batch size
@@ -575,7 +584,7 @@ class _Program:
             as_written = dataclasses.replace(traced.step, run=step.run_as_written)
             proof = prove_or_explain(TracedStep(as_written) if changes_loss else traced, count)
         if changes_loss and not proof.why:
-            proof = prove_like(traced, count, proof)
+            proof = prove_like(traced, proof)
         return proof.results(leaves, self._leaf_shardings)
 
     def _split_leaves(self, arguments: Arguments) -> tuple[list[Any], list[Any]]:

@@ -31,7 +31,7 @@ from rematscope.reporting.flat_program import (
 )
 from rematscope.reporting.flat_step import FlatStep
 from rematscope.reporting.gradient_loops import mark_of, operations_before
-from rematscope.reporting.relations import SAME, Relation
+from rematscope.reporting.relations import Relation
 from rematscope.reporting.traced_step import LossMark, TracedStep, loss_mark_of
 from rematscope.scheduling.blocks import run_checkpoint
 from rematscope.tracing.arguments import shape_struct
@@ -55,7 +55,7 @@ class LossChanges:
       firsts: the first place that reads each value.
       axes: the batch axis of each value; None for one without.
       factors: the factors of operands that are sums over the parts of the batch, for a part.
-      value: the relation of the value of the loss with these changes.
+      results: the relations of the results of the loss with these changes.
     """
 
     names: Sequence[str]
@@ -63,7 +63,7 @@ class LossChanges:
     firsts: list[Place] = dataclasses.field(default_factory=list)
     axes: list[int | None] = dataclasses.field(default_factory=list)
     factors: dict[Place, Fraction] = dataclasses.field(default_factory=dict)
-    value: Relation = SAME
+    results: list[Relation] = dataclasses.field(default_factory=list)
     _numbers: dict[Variable, int] = dataclasses.field(default_factory=dict)
 
     def read(self, place: Place, variable: Variable, axis: int | None) -> None:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from module_list import HEADING, module_list
 
 ROOT = Path(__file__).resolve().parent.parent
 README, ARCHITECTURE = ((ROOT / name).read_text() for name in ("README.md", "ARCHITECTURE.md"))
@@ -97,6 +98,12 @@ def test_the_names_in_architectures_walks_and_table_of_changes_exist():
                 file = next(path for path in paths if path.exists())
             elif file and file.suffix == ".py" and not name.endswith(".py"):
                 assert re.search(rf"\b{name.rpartition('.')[2]}\b", file.read_text()), (row, name)
+
+
+def test_architecture_lists_all_modules_with_their_docstrings():
+    assert ARCHITECTURE.partition(HEADING)[1:] == (HEADING, module_list().removeprefix(HEADING)), (
+        "run python tests/module_list.py"
+    )
 
 
 def test_the_layers_of_architecture_are_those_of_import_linter():

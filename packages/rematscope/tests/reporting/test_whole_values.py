@@ -355,30 +355,79 @@ def test_a_jitted_gradient_that_runs_for_two_masks_is_refused():
         rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
 
 
-def differentiated_weights(w, x, labels):
+def differentiated_weights(wrap, w, x, labels):
     """A transformation around the gradient differentiates the weights."""
 
     def gradient(v):
         weights = jax.nn.sigmoid(x @ v[0])
         return jax.grad(lambda w: (errors_of(w, x, labels) * weights).sum() / weights.sum())(w)
 
-    return jax.jvp(gradient, (w,), (jnp.ones_like(w),))
+    return jax.jvp(wrap(gradient), (w,), (jnp.ones_like(w),))
 
 
-def mapped_weights(w, x, labels):
+def differentiated_statistics(wrap, w, x, labels):
+    """A transformation around the gradient differentiates a factor of the data, beside a value of the whole batch."""
+
+    def gradient(scale):
+        def loss(w):
+            return errors_of(w, x, labels).mean() + ((x * scale).mean() + x.max()) * (w**2).sum()
+
+        return jax.value_and_grad(loss)(w)
+
+    (value, found), (rate, _) = jax.jvp(wrap(gradient), (2.0,), (1.0,))
+    return w - found, value, rate
+
+
+def mapped_weights(wrap, w, x, labels):
     """A transformation around the gradient maps the weights, with the parameters of several models."""
 
     def gradient(w, scale):
         mask = scale * mask_of(labels)
         return jax.grad(lambda w: (errors_of(w, x, labels) * mask).sum() / (1 + mask.sum()))(w)
 
-    return jax.vmap(gradient)(jnp.stack([w, w.T]), jnp.array([1.0, 2.0]))
+    return jax.vmap(wrap(gradient))(jnp.stack([w, w.T]), jnp.array([1.0, 2.0]))
 
 
-@pytest.mark.parametrize("step", [differentiated_weights, mapped_weights])
-def test_weights_that_a_transformation_around_the_gradient_follows_are_refused(step):
-    with pytest.raises(PlanError, match="no rule covers div"):
-        rewrite(step, microbatches=2, in_axes=AXES)(*arguments())
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit, jax.checkpoint], ids=["plain", "jit", "checkpoint"])
+@pytest.mark.parametrize("step", [differentiated_weights, differentiated_statistics, mapped_weights])
+def test_weights_that_a_transformation_around_the_gradient_follows_are_refused(step, wrap):
+    def wrapped(w, x, labels):
+        return step(wrap, w, x, labels)
+
+    with pytest.raises(PlanError, match=r"no rule covers|not proved to be an average"):
+        rewrite(wrapped, microbatches=2, in_axes=AXES)(*arguments())
+
+
+def test_weights_that_a_transformation_around_the_step_differentiates_are_those_of_the_whole_batch():
+    w, x, labels = arguments()
+
+    def value(scale, make):
+        def step(w, x, labels):
+            mask = mask_of(labels)
+            return w - jax.grad(lambda w: (errors_of(w, x, labels) * mask).sum() / (scale * mask).sum())(w)
+
+        return jnp.sum(make(step)(w, x, labels) ** 3)
+
+    divided = jax.grad(lambda scale: value(scale, lambda step: rewrite(step, microbatches=3, in_axes=AXES)))(1.5)
+    np.testing.assert_allclose(divided, jax.grad(lambda scale: value(scale, lambda step: step))(1.5), rtol=TOLERANCE)
+
+
+def test_python_numbers_among_auxiliary_results_stay_numbers():
+    def step(w, x, labels):
+        def loss(w):
+            return mean_of_all(w, x, labels), {"count": 3, "rate": 0.5, "flag": True, "length": len(x)}
+
+        (value, rest), gradient = jax.value_and_grad(loss, has_aux=True)(w)
+        return (w - gradient if rest["count"] > 2 else w), value, rest
+
+    *_, rest = rewrite(step, microbatches=3, in_axes=AXES)(*arguments())
+    assert rest == {"count": 3, "rate": 0.5, "flag": True, "length": 12}
+    assert {key: type(value) for key, value in rest.items()} == {
+        "count": int,
+        "rate": float,
+        "flag": bool,
+        "length": int,
+    }
 
 
 def test_a_refusal_names_the_operation_and_not_the_sum_of_weights_that_it_reads():

@@ -313,6 +313,11 @@ def has_map(jaxpr: AnyJaxpr) -> bool:
     return _is_in_name("vmap(", jaxpr)
 
 
+def is_in_jvp(eqn: Any) -> bool:
+    """Return whether `jax.jvp` or a gradient differentiates an equation, by the name that JAX gives its operations."""
+    return "jvp(" in str(eqn.source_info.name_stack)
+
+
 def _is_in_name(text: str, jaxpr: AnyJaxpr) -> bool:
     stacks = (eqn.source_info.name_stack for eqn, _ in walk_equations(jaxpr))
     few = {id(stack): stack for stack in stacks}  # equations of the same scope share a stack

@@ -115,11 +115,16 @@ class TracedStep:
             def record(once: CalledOnce, given: Sequence[Any]) -> Any:
                 losses.append(once.jaxpr)
                 number = len(losses) - 1
-                consts = enumerate(once.jaxpr.consts)
-                transformed.update(LossMark(number, "constant", i) for i, v in consts if jax_compat.is_transformed(v))
-                marked = once.jaxpr.replace(consts=_marked(once.jaxpr.consts, number, "constant"))
-                results = run(marked, _marked(given, number, "operand"), number, which)
-                return once.returning(_marked(results, number, "result"))
+                consts = _marked(once.jaxpr.consts, number, "constant")
+                marks = (LossMark(number, "constant", i) for i, v in enumerate(consts) if jax_compat.is_transformed(v))
+                transformed.update(marks)
+                operands = _marked(given, number, "operand")
+                results = run(once.jaxpr.replace(consts=consts), operands, number, which)
+                marked = _marked(results, number, "result")
+                # A Python number among auxiliary results stays one, because the step may read its value.
+                is_number = [isinstance(v, int | float | complex) for v in results]
+                each = zip(results, marked, is_number, strict=True)
+                return once.returning([v if number else named for v, named, number in each])
 
             return replace_calls(loss, record)
 

@@ -19,9 +19,10 @@ from jax.extend import source_info_util
 from rematscope import jax_compat
 from rematscope.errors import PlanError
 from rematscope.ir.specs import explicit_sharding
-from rematscope.jax_compat.vjp_hook import transform_losses
+from rematscope.jax_compat.vjp_hook import is_in_jvp, transform_losses
 from rematscope.reporting.flat_program import (
     FlatProgram,
+    Operation,
     Variable,
     evaluate,
     flat_program,
@@ -211,9 +212,9 @@ def find_whole_values(traces: TracedStep, losses: Mapping[tuple[int, int], LossC
       NoWholeValues: if a value depends on a gradient of the step, or if it is not one value of the whole step.
     """
     whole = traces.traced(1)
-    marked = dict[LossMark | None, list[Variable]]()
+    marked = dict[LossMark | None, list[Operation]]()
     for op in whole.program.operations:
-        marked.setdefault(loss_mark_of(op), []).extend(op.outvars)
+        marked.setdefault(loss_mark_of(op), []).append(op)
     operations, constants, values = [*whole.program.operations], {**whole.program.constants}, list[Any]()
     for (number, _), changes in losses.items():
         loss = changes.program_of(whole.losses[number], traces.step.name)
@@ -227,11 +228,9 @@ def find_whole_values(traces: TracedStep, losses: Mapping[tuple[int, int], LossC
                 continue
             if i < len(whole.losses[number].consts):
                 mark = LossMark(number, "constant", i)
-                if (
-                    mark in whole.transformed or len(marked.get(mark, [])) != 1
-                ):  # there are none if the loss is in a loop
+                if mark in whole.transformed:
                     raise NoWholeValues
-                (known[v],) = marked[mark]
+                known[v] = _only_variable(marked.get(mark, []), v)
             elif isinstance(value, jax.core.Tracer):
                 raise NoWholeValues
             else:
@@ -244,3 +243,19 @@ def find_whole_values(traces: TracedStep, losses: Mapping[tuple[int, int], LossC
     if any(mark_of(op) is not None for op in found):
         raise NoWholeValues
     return WholeValues(traces.step, losses, FlatProgram(whole.program.inputs, constants, found, values))
+
+
+def _only_variable(marks: Sequence[Operation], constant: Variable) -> Variable:
+    """Return the variable of the step whose value is that of a constant of a loss, given the operations that mark it.
+
+    Raises:
+      NoWholeValues: if the loss is in a loop, runs several times, or is in a jit or a checkpoint that a transformation
+        differentiates or maps: an argument in place of the value would have no derivative.
+    """
+    if len(marks) != 1:
+        raise NoWholeValues
+    (op,) = marks
+    is_differentiated = any(is_in_jvp(call) for call in op.calls)
+    if is_differentiated or op.outvars[0].aval.str_short() != constant.aval.str_short():
+        raise NoWholeValues
+    return op.outvars[0]

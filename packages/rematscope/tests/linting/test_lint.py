@@ -11,7 +11,19 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import checkify
 from sampling import few
 
-from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, measure, plan, recompute_graph
+from rematscope import (
+    Lint,
+    LintKind,
+    PlanError,
+    TraceError,
+    explore,
+    lint,
+    liveness,
+    measure,
+    plan,
+    recompute_graph,
+    rewrite,
+)
 from rematscope.choices.enumeration import every_choice
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import plain_text
@@ -576,6 +588,13 @@ def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
     )
     assert "512 B, avoids 2,048 operations" in text
     assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], saved=0.5), 1000)
+
+
+@pytest.mark.parametrize("look", [lint, explore])
+def test_a_step_in_microbatches_has_no_loss_to_look_at(look):
+    step = rewrite(lambda w, x: w - jax.grad(lambda w: jnp.sin(x @ w).mean())(w), microbatches=2, in_axes=(None, 0))
+    with pytest.raises(TraceError, match=r"Pass the function as written\."):
+        look(step, jnp.ones((3, 3)), jnp.ones((4, 3)))
 
 
 def test_a_function_that_cannot_be_traced_gets_a_reason():

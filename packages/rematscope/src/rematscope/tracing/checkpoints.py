@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from rematscope import jax_compat
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, TraceError
 from rematscope.ir.inline import Inliner
 from rematscope.ir.placement import place
 from rematscope.ir.source import Source
@@ -254,6 +254,9 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     of one device's shards, so it is returned in a `shard_map` of its own. Under automatic mesh axes, the sharding of
     a value is not known. The value is assumed to be sharded like the step's arguments of the same shape, if these all
     have the same sharding.
+
+    Raises:
+      TraceError: if the step contains its gradient as operations, so that there is no loss to differentiate.
     """
     flat, leaves = flattened(f, args, kwargs)
     check_differentiable(f, args, kwargs)
@@ -285,6 +288,11 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
     with contextlib.suppress(GradientInside):
         jax_compat.make_jaxpr(transform_losses(flat, look))(*leaves)
+    if not found:
+        raise TraceError(
+            f"The gradient of {callable_name(f)} is part of a program that was traced before, as in the result of "
+            "rematscope.rewrite with microbatches=. Pass the function as written."
+        )
     loss, shapes = found[0]
     loss.__name__ = callable_name(f)
     return called_once(loss, shapes, {}), shapes, {}

@@ -188,6 +188,16 @@ def test_the_type_of_a_mutable_array():
     assert not jax_compat.is_mutable_array(eqn.invars[0].aval)
 
 
+@pytest.mark.parametrize("call", [jax.jit, jax.checkpoint])
+def test_a_call_that_jvp_differentiates_is_in_a_scope_of_that_name(call):
+    def equations(f):
+        return [eqn for eqn in jax.make_jaxpr(f)(X).eqns if jax_compat.bodies(eqn)]
+
+    assert not any(map(vjp_hook.is_in_jvp, equations(call(jnp.sin))))
+    differentiated = equations(lambda x: jax.jvp(call(jnp.sin), (x,), (x,)))
+    assert differentiated and all(map(vjp_hook.is_in_jvp, differentiated))
+
+
 def test_the_vjp_that_jax_grad_calls_is_replaced_inside_a_function_and_restored():
     before = vjp_hook._api[vjp_hook._VJP], jax.vjp
     jaxpr = jax.make_jaxpr(vjp_hook.record_gradients(lambda x: jax.grad(lambda x: jnp.sum(x**2))(x)))(X)

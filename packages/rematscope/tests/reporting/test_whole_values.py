@@ -366,7 +366,7 @@ def differentiated_weights(wrap, w, x, labels):
 
 
 def differentiated_statistics(wrap, w, x, labels):
-    """A transformation around the gradient differentiates a factor of the data, beside a value of the whole batch."""
+    """A transformation around the gradient differentiates a factor of the data that the loss computes."""
 
     def gradient(scale):
         def loss(w):
